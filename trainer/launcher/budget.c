@@ -88,7 +88,7 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     add(dirs, watch ? watch : json_string_value(f.dir));
     const json_t *store;
     size_t i;
-    if (dirs->n) /* otherwise the file is no configuration */
+    if (dirs->n) /* if there is none, the file is no configuration */
         json_array_foreach(f.stores, i, store) {
             const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));
@@ -111,7 +111,8 @@ typedef struct launcher_published {
     struct timespec made;
 } published_step;
 
-/* Identifies a listed step by its folder; step -1 if it is not complete, or gone by now. */
+/* Identifies a listed step by its folder. The result has step -1 if the listed step is not
+ * complete, or is gone by now. */
 static published_step identify(const char *dir, const dcp_step *listed) {
     const published_step none = {.step = -1};
     char path[PATH_MAX];

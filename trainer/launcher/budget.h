@@ -1,4 +1,5 @@
-/* How often a run may be restarted, which depends on the steps that it publishes. */
+/* The budget of restarts: how often a run may be restarted depends on the steps that it
+ * publishes. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,12 +12,13 @@
 typedef struct launcher_watched {
     char **at; /* [0]: checkpoint.dir, if it is known; then the stores */
     size_t n;
-    bool has_redundancy; /* some store is spread over several hosts, so one of them may be lost */
+    bool has_redundancy; /* some store has redundancy: it survives the loss of a host */
 } launcher_watched;
 
-/* Finds --watch's directory, or those that `dcp-train CONFIG.json [key.path=value ...]` would use,
- * also if other programs, such as env and numactl, start it. Finds none without dcp-train, or if
- * dcp-train would not accept the file. */
+/* Finds the directories that `dcp-train CONFIG.json [key.path=value ...]` would use, even if
+ * another program, such as env or numactl, starts dcp-train. `watch` (--watch), unless NULL,
+ * replaces checkpoint.dir. Without `watch`, finds no directory if `program` does not contain
+ * dcp-train, or if dcp-train would not accept the file. */
 void launcher_watched_find(launcher_watched *dirs, const char *watch, char *const *program);
 /* Returns true for dcp-train, which reports its progress to dcp-run. */
 bool launcher_watched_is_train(const char *program);
@@ -24,16 +26,17 @@ bool launcher_watched_is_train(const char *program);
 char *const *launcher_watched_find_train(char *const *program);
 void launcher_watched_free(launcher_watched *dirs);
 
-/* Restarts are counted until the run has published a step newer than its earlier ones. So a run
- * that makes progress may fail any number of times, and one that does not ends after `max`
- * restarts, even if it starts over each time. Steps of earlier runs, which a run may set aside and
- * publish again under the same numbers, do not count: a step is its folder, not its number. */
+/* The count of restarts returns to 0 whenever the run publishes a step newer than its earlier ones.
+ * So a run that makes progress may fail any number of times, while a run that makes none ends after
+ * `max` restarts, even if it starts over each time. Steps of earlier runs do not count. This run
+ * may set them aside and publish steps with the same numbers, so a step is identified by its
+ * folder, not by its number. */
 typedef struct launcher_budget {
     const launcher_watched
         *dirs; /* the stores; if none is known, only the reports of ranks count */
     int max;
-    int used;                          /* since the last newer step */
-    struct launcher_published *before; /* complete steps from before the first start */
+    int used;                          /* restarts since the last newer step */
+    struct launcher_published *before; /* complete steps that existed before the first start */
     size_t n_before;
     int64_t published; /* the newest step that this run has published; -1: none */
 } launcher_budget;
@@ -42,12 +45,13 @@ typedef struct launcher_budget {
 void launcher_budget_begin(launcher_budget *budget, const launcher_watched *dirs, int max);
 void launcher_budget_end(launcher_budget *budget);
 
-/* Records that ranks have published this step. Returns true if it is newer than those before. */
+/* Records that ranks have published this step. Returns true if it is newer than the run's earlier
+ * steps. */
 bool launcher_budget_told(launcher_budget *budget, int64_t step);
 /* To be called after a failure. Returns true if another start is allowed, and counts it. */
 bool launcher_budget_allows(launcher_budget *budget);
-/* Looks at the stores. Returns true if this run has published a step, from which the next start
- * resumes. */
+/* Checks the stores for new steps. Returns true if this run has published a step, from which the
+ * next start resumes. */
 bool launcher_budget_goes_on(launcher_budget *budget);
 /* Returns the newest complete step of the stores that this host can see; -1: none. */
 int64_t launcher_budget_newest(const launcher_budget *budget);

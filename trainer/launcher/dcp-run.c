@@ -64,7 +64,8 @@ static bool is_final(int status) {
            status == PROGRAM_STOPPED || status == PROGRAM_REQUEUE;
 }
 
-/* Returns true after a message if mpirun has ended, without a rank, because of its options. */
+/* Returns true, after a message, if mpirun ended without starting a rank because it does not know
+ * one of its options. */
 static bool has_refused_options(const launcher_start *start) {
     const launcher_job *job = &start->job;
     if (job->mpirun_lives || job->seen > 0 || job->status == PROGRAM_DONE ||
@@ -77,9 +78,9 @@ static bool has_refused_options(const launcher_start *start) {
     return true;
 }
 
-/* Returns the exit status of a start, after a message if it failed. mpirun has statuses of its own,
- * and so has an MPI_Init that fails; these are failures. So is status 1 of a program that reports
- * nothing, because every exception of Python ends with it. */
+/* Returns the exit status of a start, after a message if it failed. Statuses that come from mpirun
+ * itself, or from an MPI_Init that fails, are failures. Status 1 of a program that reports nothing
+ * is also a failure, because it is the status of every uncaught Python exception. */
 static int judge_status(const launcher_start *start) {
     const launcher_job *job = &start->job;
     const bool is_exception = job->status == PROGRAM_DIFFERS && job->launched && !job->told.tells;
@@ -101,8 +102,8 @@ static int judge_status(const launcher_start *start) {
     return status;
 }
 
-/* Records who failed, for the next start to leave out. A host whose agent is gone may still answer:
- * then it gets another chance. */
+/* Records which rank or host failed, so the next starts can leave it out. If a host whose agent is
+ * gone still answers, it gets another chance: the loss then counts as the failure of a rank. */
 static void blame(launcher_run *run, const launcher_probe *missing) {
     const launcher_start *start = &run->start;
     const launcher_job *job = &start->job;
@@ -160,9 +161,9 @@ static void end_start(launcher_run *run) {
 
 /* A start. */
 
-/* Sets what all ranks of the present start find in their environment. At a restart no process of
- * the earlier start is left. So the ranks may take over its stores, even on a file system that
- * cannot show that these are free. */
+/* Sets the environment variables of all ranks of the present start. At a restart no process of the
+ * earlier start is left. So the ranks may take over its stores, even on a file system that cannot
+ * show that these are free. */
 static void set_variables(launcher_run *run) {
     const launcher_start *start = &run->start;
     char grace[32];
@@ -304,9 +305,9 @@ static int follow_up(launcher_run *run) {
     return pause_before_next(run, launcher_cluster_backoff_s(run->cluster));
 }
 
-/* If the ranks of a planned start rejected their number (a store would survive fewer losses than it
- * should, or a mesh cannot be divided): goes back to the previous number. Returns true if it
- * does. */
+/* Goes back to the previous number of ranks if the ranks of a planned start rejected theirs, for
+ * example because a store would survive fewer losses than it should, or a mesh cannot be divided.
+ * Returns true if it goes back. */
 static bool go_back(launcher_run *run) {
     const launcher_start *start = &run->start;
     const int before = start->ranks_before, ranks = start->placement.ranks;
@@ -321,8 +322,8 @@ static bool go_back(launcher_run *run) {
     return true;
 }
 
-/* If the ranks of a run that has trained rejected their number, or their distribution over the
- * hosts: chooses another one. Returns true if there is one. */
+/* Chooses another number of ranks, or another distribution over the hosts, if the run has trained
+ * and its ranks rejected the present one. Returns true if there is another one. */
 static bool try_others(launcher_run *run) {
     const launcher_start *start = &run->start;
     char next[64];

@@ -14,8 +14,8 @@
 
 extern char **environ;
 
-/* Starts a program with stdout into *out, and without our blocked signals. Returns its pid, or -1.
- */
+/* Starts a program without our blocked signals. Its stdout can be read from *out. Returns its pid,
+ * or -1. */
 static pid_t start_program(char *const *argv, int *out) {
     int ends[2];
     pid_t pid = -1;
@@ -39,7 +39,7 @@ static pid_t start_program(char *const *argv, int *out) {
     return failed ? -1 : pid;
 }
 
-/* Reads until the end, for at most the limit; drops what does not fit. Returns 0, or -1 if the end
+/* Reads until the end, for at most `limit_s`; drops what does not fit. Returns 0, or -1 if the end
  * was not reached. */
 static int read_answer(int fd, double limit_s, char *text, size_t size) {
     const double end = program_now_s() + limit_s;
@@ -86,7 +86,9 @@ bool launcher_ask_finds(const char *program) {
 
 static const double ask_limit_s = 30; /* programs may be on a slow file system */
 
-/* dcp-run's own host starts all agents, and all at once, because they keep running. */
+/* mpirun starts the agents of all hosts from dcp-run's host, and all at the same time. Each ssh
+ * runs as long as its agent, so if their number were limited, some hosts would never get an
+ * agent. */
 static const launcher_family_remote by_orted = {
     .option = "--mca",
     .program = "orte_launch_agent",
@@ -116,7 +118,7 @@ static const launcher_family_remote by_hydra = {
 
 static const launcher_family families[] = {
     {.name = "Open MPI 5",
-     .banner = "(Open", /* "(Open MPI)", or "(OpenRTE)" of the same programs by other names */
+     .banner = "(Open", /* matches "(Open MPI)", and "(OpenRTE)", which orterun prints */
      .from = 5,
      .always = "--bind-to none",
      .tag = "--tag-output",
@@ -146,7 +148,7 @@ static const launcher_family families[] = {
     {.name = "MPICH",
      .banner = "HYDRA build details:",
      .from = 4,
-     .always = "-bind-to none -rmk user", /* whatever batch system dcp-run is a job of */
+     .always = "-bind-to none -rmk user", /* -rmk user: ignore batch systems */
      .tag = "-prepend-pattern [%g,%r]<stdout>:",
      .tag_end = "",
      .one_host = "-launcher fork",

@@ -6,49 +6,52 @@
 
 #include "programs/program.h"
 
-/* Runs a program. Fills in what it prints on stdout, cut to the size of `text`. Returns its exit
- * status; -1: it is missing, or did not end its answer within the limit. */
+/* Runs a program, and copies what it prints on stdout to `text`, cut to `size` bytes. Returns its
+ * exit status; -1 if it is missing, was killed, or did not close its stdout within `limit_s`. */
 int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size);
 
 /* Returns true if the program exists and can be executed, as execvp finds it. */
 bool launcher_ask_finds(const char *program);
 
-/* How each family is recognized, what its options are called, and which variables it gives to
- * ranks. One table holds all that differs between them. */
+/* One table holds everything that differs between the families: how each is recognized, what its
+ * options are called, and which variables it sets for ranks. */
 
-/* How to make a family start something other than its daemon on other hosts. */
+/* How to make the mpirun of a family start an agent on other hosts in place of its daemon. */
 typedef struct launcher_family_remote {
-    const char *shell_variable; /* names ssh or a similar program */
-    const char *asked;          /* a program that reports it as well; NULL: none */
-    /* Either by parameters that follow `option`, each with a value: */
+    const char *shell_variable; /* the environment variable that names ssh or a similar program */
+    const char *asked;          /* a program that also reports that name; NULL: none */
+    /* One way is to set parameters, each by the words `option` NAME VALUE. The members are NAMEs,
+     * and the comments say what the VALUE is: */
     const char *option;
-    const char *program; /* the parameter that names the program to start, */
-    const char *daemon;  /* the daemon that this program starts in turn, */
-    const char *at_once; /* on how many hosts at a time, */
-    const char *on[2];   /* parameters that are 1, */
-    const char *shell;   /* the parameter that names the program to use as ssh. */
-    /* Or by dcp-run in the place of ssh: the option that its path follows, and the variable that
-     * has the words between the path and the host's name. */
+    const char *program; /* the program to start */
+    const char *daemon;  /* no NAME: the daemon that this program starts in turn */
+    const char *at_once; /* the number of hosts on which it is started at a time */
+    const char *on[2];   /* 1, for each */
+    const char *shell;   /* the program to use as ssh */
+    /* The other way is to make mpirun start dcp-run in place of ssh. `starter` precedes dcp-run's
+     * path on the command line. The variable `starter_words` holds the words between that path and
+     * the host's name. */
     const char *starter, *starter_words;
 } launcher_family_remote;
 
 typedef struct launcher_family {
     const char *name;
-    const char *banner; /* in the output of `mpirun --version`; the next number is the version */
-    int from;           /* the least major version; the row above has the greater ones */
+    const char *banner; /* a part of the output of `mpirun --version`; the next number there is the
+                           version */
+    int from;           /* the lowest major version; the row above is for higher ones */
     /* Words of the command line, separated by spaces; NULL: not needed. */
     const char *always;
-    const char *tag;       /* each line of output names its rank (logs.h) */
-    const char *tag_end;   /* what is between that and the line */
-    const char *one_host;  /* all ranks are on this host, however many they are */
-    const char *host;      /* precedes NAME:SLOTS */
-    const char *host_file; /* precedes the path of a file with one host per line */
-    const char *slots;     /* what is between the name and the slots there */
-    const char *pass;      /* precedes the name of a variable for the ranks */
-    const char *pass_list; /* precedes all such names, with commas between them */
-    const char *quiet;     /* a variable: 1 if mpirun is to print only what the ranks print */
-    const program_launcher *told; /* the variables of the ranks */
-    bool bare_signals; /* the status after a signal has killed a rank is the signal's bare number */
+    const char *tag;      /* makes mpirun begin each line with a tag that names its rank (logs.h) */
+    const char *tag_end;  /* the text between the tag and the line */
+    const char *one_host; /* starts all ranks on this host, however many there are */
+    const char *host;     /* precedes NAME:SLOTS */
+    const char *host_file;        /* precedes the path of a file with one host per line */
+    const char *slots;            /* the text between a host's name and its slots there */
+    const char *pass;             /* precedes the name of a variable to pass to the ranks */
+    const char *pass_list;        /* precedes all such names, with commas between them */
+    const char *quiet;            /* a variable; 1 makes mpirun print only what the ranks print */
+    const program_launcher *told; /* the variables that mpirun sets for the ranks */
+    bool bare_signals;  /* if a signal kills a rank, mpirun's status is the signal's number */
     bool hands_mask_on; /* ranks inherit mpirun's mask of blocked signals */
     const launcher_family_remote *remote;
 } launcher_family;

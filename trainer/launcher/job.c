@@ -12,9 +12,10 @@
 #include "launcher/mpirun.h"
 #include "programs/program.h"
 
-enum { BEGUN = 1, ENDED = 2 }; /* ranks_board_entry.told; a status is added to ENDED */
+/* Values of ranks_board_entry.told. A rank that ends with a status reports ENDED + status. */
+enum { BEGUN = 1, ENDED = 2 };
 
-/* The first reason counts. A restart is ruled out by a word at its begin. */
+/* Only the first reason counts. "final: " at its beginning rules out a restart. */
 static void take_reason(launcher_told *told, const char *reason) {
     static const char final[] = "final: ";
     if (*told->reason) return;
@@ -127,8 +128,8 @@ size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t 
     return n;
 }
 
-/* Handles ranks of this host that have ended. mpirun and the agent must continue, in case somebody
- * has stopped them, and end the other ranks. */
+/* Handles ranks of this host that have ended. Wakes the agent and mpirun, which somebody may have
+ * stopped, because they have to end the other ranks. */
 static void take_ends(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
@@ -139,9 +140,10 @@ static void take_ends(launcher_job *job) {
     }
 }
 
-/* Returns the host of the placement on which an agent runs: by its name in Slurm, by its number in
- * the order of the host file, or by its own name. mpirun itself is number 0 of Open MPI's daemons;
- * MPICH counts hosts. NULL: no host that is missing. */
+/* Returns the host of the placement on which an agent runs. Recognizes it by its node name in
+ * Slurm, by the number of its daemon, or by its own name. Daemons are numbered in the order of the
+ * host file: Open MPI's mpirun itself is daemon 0, and the other hosts follow; MPICH counts all
+ * hosts from 0. Returns NULL if it is none of the other hosts. */
 static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     const char *node = launcher_message_text(hello, "node");
     const char *name = launcher_message_text(hello, "host");
@@ -163,8 +165,8 @@ static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     return NULL;
 }
 
-/* Identifies an agent. A connection without the key, or from a host that is not waited for, ends.
- */
+/* Identifies an agent. Closes the connection if the agent does not have the key, or if its host has
+ * no ranks in this start. */
 static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) {
     const bool is_ours = strcmp(launcher_message_text(m, "key"), job->listener.key) == 0;
     link->host = is_ours ? host_of_agent(job, m) : NULL;
@@ -195,7 +197,7 @@ static void take_rank(launcher_job *job, const launcher_link *link, const json_t
     if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
 }
 
-/* Records the word of a rank, which may say how it ends. */
+/* Records a value of ranks_board_entry.told, which may include the status of the rank. */
 static void take_told(launcher_job *job, json_int_t rank, long word) {
     if (word == ENDED + PROGRAM_DONE) job->members[rank].is_done = true;
     take_word(&job->told, word);
@@ -231,7 +233,8 @@ static void take_child(launcher_job *job, const launcher_link *link, const json_
     if (link->is_remote) return;
     const int status = (int)launcher_message_number(m, "status", 0);
     job->mpirun_lives = false;
-    /* with other hosts, it has also waited for ssh or srun, which may have failed */
+    /* with other hosts, mpirun has also waited for ssh or srun, so `waited` does not show that it
+     * has started ranks */
     if (job->remote_hosts == 0 && json_is_true(json_object_get(m, "waited"))) job->launched = true;
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (job->bare_signals && (job->status == SIGTERM || job->status == SIGKILL)) job->status += 128;
@@ -322,8 +325,8 @@ static void take_loss(launcher_job *job, launcher_link *link) {
             program_now_s() - job->alive_at);
 }
 
-/* Returns true if mpirun's status shows success: Open MPI 5's ends with 0 even if it has lost a
- * host. */
+/* Returns true if mpirun's status shows success, and no report of a rank contradicts it: the mpirun
+ * of Open MPI 5 ends with 0 even if it has lost a host. */
 static bool is_believed(const launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].seen.told && !job->members[r].is_done) return false;
@@ -391,13 +394,15 @@ void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing)
     }
 }
 
-/* Returns true if an agent is waited for, or what a lost one may have left. */
+/* Returns true if the agent has not ended its part, or is lost and may have left processes that are
+ * still alive. */
 static bool is_waited_for(const launcher_link *link) {
     if (link->state == LAUNCHER_LINK_UP) return true;
     return link->state == LAUNCHER_LINK_LOST && program_now_s() < launcher_link_safe_at(link);
 }
 
-/* Waits until all agents have ended their part. Returns -1 if one has not after `end`. */
+/* Waits until all agents have ended their part. Returns 0, or -1 if one of them is still alive at
+ * the time `end`. */
 static int wait_for_agents(launcher_job *job, double end) {
     for (;;) {
         int waits = 0, lives = 0;
@@ -415,8 +420,9 @@ static int wait_for_agents(launcher_job *job, double end) {
     }
 }
 
-/* Waits for the ranks themselves: if the agent of this host was killed, the search for the job's
- * mark would not find a rank that has overwritten its environment. */
+/* Kills the ranks of this host that are left, and waits for them. This is needed if the agent of
+ * this host was killed: the search for the job's mark does not find a rank that has overwritten its
+ * environment. */
 static int wait_for_ranks(const launcher_job *job, double end) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};

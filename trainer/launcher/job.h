@@ -1,5 +1,6 @@
-/* The processes of one start: an agent on each host, mpirun below the agent of this host, the ranks
- * below mpirun and below its daemons on other hosts; and what they report. */
+/* The processes of one start, and what they report. Each host has an agent. mpirun is a child of
+ * this host's agent. The ranks are descendants of mpirun here, and of its daemons on other
+ * hosts. */
 #pragma once
 
 #include <poll.h>
@@ -20,15 +21,16 @@ enum { LAUNCHER_PROBED = 256, LAUNCHER_PROBE_S = 5 };
 
 typedef struct launcher_probe {
     const launcher_family *family;
-    const char *hosts[LAUNCHER_PROBED]; /* the caller's */
-    bool reached[LAUNCHER_PROBED];      /* by launcher_probe_finish */
+    const char *hosts[LAUNCHER_PROBED]; /* owned by the caller */
+    bool reached[LAUNCHER_PROBED];      /* set by launcher_probe_finish */
     size_t n;
     pid_t pids[LAUNCHER_PROBED];
     double end;
     launcher_folders folders;
 } launcher_probe;
 
-/* Makes mpirun start a process on each of hosts[n], simultaneously, within `limit_s`. */
+/* Runs one mpirun for each of the n hosts, all at the same time; each starts a process on its host.
+ * They have `limit_s` to do so. */
 void launcher_probe_begin(launcher_probe *probe, double limit_s);
 /* Waits until all have ended, or the limit has passed. A host on which no process could be started
  * was not reached. */
@@ -46,15 +48,16 @@ typedef struct launcher_told {
     bool statuses[256];           /* the statuses that ranks have reported */
 } launcher_told;
 
-/* Returns true if `status` may be a rank's: a rank has reported it, or the program reports none. */
+/* Returns true if `status` may be a rank's: a rank has reported it, or the program does not report
+ * any statuses. */
 bool launcher_told_has(const launcher_told *told, int status);
 
 typedef struct launcher_rank {
     pid_t pid; /* 0: has not appeared */
     int fd;    /* pidfd of a rank on this host; -1: none */
     bool is_gone;
-    bool is_done;     /* it has reported that it ends well */
-    const char *host; /* by its name in the placement; NULL: this one, without a placement */
+    bool is_done;     /* it has reported that it ends with status 0 */
+    const char *host; /* its host, as the placement names it; NULL: this host */
     launcher_seen seen;
 } launcher_rank;
 
@@ -63,34 +66,34 @@ typedef struct launcher_job {
     launcher_folders folders;
     launcher_listener listener;
     const launcher_placement *placement;
-    const char *local;    /* the name of this host in the placement; NULL: it is not there */
+    const char *local;    /* this host's name in the placement; NULL: it is not listed */
     launcher_link *links; /* [0]: to the agent of this host */
     size_t n_links;
     size_t remote_hosts,
-        remote_up; /* other hosts that take part; those whose agent has connected */
-    json_t *said;  /* messages to all agents, for those that have not connected yet */
+        remote_up; /* other hosts with ranks; how many of their agents have connected */
+    json_t *said;  /* messages to all agents so far, to be sent to agents that connect later */
     bool mpirun_lives;
-    bool bare_signals; /* of the family */
+    bool bare_signals; /* as in launcher_family */
     int status;        /* mpirun's exit status; 128 + signal if one killed it */
     int ranks;
     int seen;                       /* ranks that have appeared */
-    int alive;                      /* those of them that are not known to be gone */
+    int alive;                      /* ranks that have appeared and are not known to be gone */
     bool launched;                  /* mpirun has started ranks */
     int first_gone;                 /* the rank that ended first; -1: none yet */
     int dead;                       /* a rank that ended without reporting its status; -1: none */
     const char *lost;               /* a host whose agent is lost; NULL: none */
-    double alive_at;                /* when that host was last heard of */
-    launcher_probe lost_answers;    /* whether it answers */
+    double alive_at;                /* the time of the last message from that host */
+    launcher_probe lost_answers;    /* a probe of that host */
     char resumed[RANKS_BOARD_TEXT]; /* where the ranks resumed; "": not reported (yet) */
     int stacks_asked;               /* agents that have yet to send stacks */
     launcher_output *output;        /* for --logs; NULL: none */
     launcher_told told;
-    char **command;         /* mpirun's, without the program; freed by launcher_job_free */
+    char **command; /* mpirun's command line without the program; freed by launcher_job_free */
     launcher_rank *members; /* [ranks] */
 } launcher_job;
 
-/* Starts mpirun, with the signal mask `mask`, for the ranks of the placement, which must outlive
- * the job. mpirun writes to `output`, which then belongs to the job; NULL: to dcp-run's own
+/* Starts mpirun, with the signal mask `mask`, for the ranks of the placement. The placement must
+ * outlive the job. mpirun writes to `output`, which then belongs to the job; NULL: to dcp-run's own
  * streams. Returns 0, or -1 after a message. */
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,
@@ -110,12 +113,12 @@ void launcher_job_signal_ranks(launcher_job *job, int signal);
 /* Requests the stacks of all ranks, which are printed when they arrive. */
 void launcher_job_ask_stacks(launcher_job *job, int limit_s);
 
-/* Returns true if all ranks have ended well, by their own report or, if the program reports
- * nothing, by mpirun's status. Then the start is done, whatever becomes of agents, hosts and
+/* Returns true if all ranks have ended well, as shown by their own reports, or by mpirun's status
+ * if the program reports nothing. The start is then done, whatever happens to agents, hosts and
  * mpirun. */
 bool launcher_job_is_done(const launcher_job *job);
 
-/* Adds the hosts whose agents have not connected, as many as there is room for. */
+/* Adds the hosts whose agents have not connected to `missing`, as many as it has room for. */
 void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing);
 
 /* Sends SIGKILL to all that is left of the job, and waits until it is gone. Returns 0, or -1 after

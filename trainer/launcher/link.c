@@ -37,8 +37,8 @@ void launcher_link_send(launcher_link *link, json_t *message) {
     launcher_channel_send(&link->channel, message);
 }
 
-/* A heartbeat answers what was heard: a silent host must not get anything that would prolong what
- * runs there. */
+/* Sends heartbeats only while it receives messages: a heartbeat to a silent host would extend the
+ * lease of the ranks there. */
 void launcher_link_keep(launcher_link *link) {
     launcher_channel_flush(&link->channel);
     if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->heard < link->said) return;
@@ -62,7 +62,7 @@ json_t *launcher_link_next(launcher_link *link) {
 
 double launcher_link_safe_at(const launcher_link *link) {
     if (link->state != LAUNCHER_LINK_LOST || !link->is_remote) return 0;
-    return link->said + LAUNCHER_LEASE_S + 1; /* for the agent to kill them */
+    return link->said + LAUNCHER_LEASE_S + 1; /* 1 s for the agent to kill them */
 }
 
 enum { BACKLOG = 512 };
@@ -185,8 +185,9 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
 
 void launcher_guard_wake(const launcher_guard *guard) { kill(guard->pid, SIGCONT); }
 
-/* A visit of the children of this process that have the job's mark, and of their descendants. Other
- * children, from before this process became dcp-run, are left alone. */
+/* The context of a visit to the children of this process, of which only those with the job's mark
+ * are killed, with their descendants. Other children, which existed before this process became
+ * dcp-run, are left alone. */
 typedef struct marked_job {
     const char *mark;
     int tell, left;
@@ -221,7 +222,7 @@ static int kill_adopted(const launcher_guard *guard, double end) {
     const double tell_at = program_now_s() + LAUNCHER_PATIENCE_S;
     int told = 0;
     /* until two searches in a row find nothing: children of an ending process may become ours after
-     * the first one */
+     * the first search */
     for (int clean = 0; clean < 2;) {
         marked_job job = {.mark = guard->mark, .tell = !told && program_now_s() >= tell_at};
         told |= job.tell;

@@ -1,5 +1,5 @@
-/* A tag is "[1,3]<stdout>:". mpirun writes it before each line of rank 3, and again where it
- * continues a line after it has written something else. */
+/* A tag is "[1,3]<stdout>:". mpirun writes this one before each line of rank 3, and again before
+ * the rest of a line that other output has interrupted. */
 #include "launcher/logs.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 enum { TAG_DIGITS = 9 };
 
-/* Results of matching at a position other than a length. */
+/* What the match functions return instead of a length. */
 enum { NO_TAG = 0, CUT_TAG = -1 };
 
 /* Returns the length of `text` if `at` begins with it; CUT_TAG if the bytes end too early to know.
@@ -95,7 +95,7 @@ static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launch
 
 void launcher_tagged_take(launcher_tagged *tagged, const char *bytes, size_t n,
                           launcher_tagged_fn take, void *ctx) {
-    while (n > 0 && tagged->n_held > 0) { /* add one byte at a time, until it is clear what it is */
+    while (n > 0 && tagged->n_held > 0) { /* add bytes until it is clear if they are a tag */
         char held[LAUNCHER_TAG_BYTES];
         const size_t n_held = tagged->n_held + 1;
         memcpy(held, tagged->held, tagged->n_held);
@@ -122,11 +122,11 @@ enum {
     READS_A_TAKE = 16,
     LINE_BYTES = 1 << 16,    /* a longer line is split */
     BACKLOG_BYTES = 1 << 20, /* bytes for a console that are stored before reading stops */
-    CONSOLE_BYTES = 4096,    /* a pipe that is writable accepts so much at once, */
-    TERMINAL_BYTES = 256,    /* and a terminal this much */
+    CONSOLE_BYTES = 4096,    /* what a writable pipe accepts at once */
+    TERMINAL_BYTES = 256,    /* what a writable terminal accepts at once */
 };
-static const double stuck_s = 2; /* a console that accepts nothing for so long is not waited for */
-static const double last_s = 1;  /* at the end */
+static const double stuck_s = 2; /* after so long, a console that accepts nothing is stuck */
+static const double last_s = 1;  /* the longest wait for the console at the end */
 
 typedef struct output_line {
     char *text;
@@ -142,9 +142,9 @@ typedef struct output_stream {
     size_t at_once;     /* bytes per write to it */
     char *backlog;      /* [n_backlog]: not written yet */
     size_t n_backlog, room;
-    double moved_at; /* when it accepted something, or had nothing to accept */
+    double moved_at; /* when the console last accepted something, or had nothing to accept */
     bool is_stuck;
-    unsigned long left_out; /* lines, since the console is stuck */
+    unsigned long left_out; /* the number of lines left out since the console got stuck */
     struct launcher_output *output;
 } output_stream;
 
@@ -154,7 +154,7 @@ struct launcher_output {
     const char *tag_end;
     output_stream streams[2]; /* stdout, stderr */
     FILE **logs;              /* [ranks + 1]; NULL: not open */
-    bool log_failed;          /* and this has been reported */
+    bool log_failed;          /* a log could not be written, which has been reported */
     int epoll;
 };
 
@@ -214,15 +214,15 @@ static void append_to_console(output_stream *s, const char *text, size_t n) {
     s->n_backlog += n;
 }
 
-/* Returns true if the console is writable, now or until `end`. */
+/* Waits for the console until the time `end`. Returns true if it is writable. */
 static bool can_write(const output_stream *s, double end) {
     const double left = end - program_now_s();
     struct pollfd console = {.fd = s->console, .events = POLLOUT};
     return poll(&console, 1, left > 0 ? (int)(1000 * left) : 0) > 0;
 }
 
-/* Returns how many bytes to write next: whole lines if one fits, because others write there, too.
- */
+/* Returns how many bytes to write next: whole lines if at least one fits, because other programs
+ * write to the console, too. */
 static size_t next_write(const output_stream *s, size_t from) {
     const size_t left = s->n_backlog - from, n = left < s->at_once ? left : s->at_once;
     const char *end = memrchr(s->backlog + from, '\n', n);
@@ -244,7 +244,7 @@ static void end_stuck(output_stream *s) {
     append_to_console(s, text, (size_t)n);
 }
 
-/* Writes what the console accepts until `end`; 0: now. */
+/* Writes what the console accepts until the time `end`, or without waiting if `end` is 0. */
 static void flush_console(output_stream *s, double end) {
     size_t done = 0;
     while (s->console >= 0 && done < s->n_backlog && can_write(s, end)) {
@@ -280,7 +280,7 @@ static size_t stamp(char text[40]) {
     return n;
 }
 
-/* Writes a whole line, given without its end. */
+/* Writes a whole line, which is passed without its '\n'. */
 static void put_line(output_stream *s, int i, const char *text, size_t n) {
     static const size_t date = sizeof "2026-11-23 " - 1; /* the console shows only the time */
     launcher_output *o = s->output;
@@ -348,7 +348,8 @@ static int read_stream(output_stream *s) {
     return n > 0;
 }
 
-/* Sets the events of a descriptor. A regular file cannot be watched, and is never slow. */
+/* Sets the events for which a descriptor is watched. A regular file cannot be watched, but need not
+ * be, because it is never slow. */
 static void watch(int epoll, int fd, uint32_t events) {
     struct epoll_event event = {.events = events, .data.fd = fd};
     if (fd < 0) return;

@@ -11,11 +11,11 @@
 #include "launcher/run.h"
 #include "programs/program.h"
 
-/* mpirun itself notices the death of a rank and ends the others, which may take it seconds. So a
- * rank that ends without having reported its status ends the start at once. For programs that
- * report nothing, mpirun's word is waited for. dcp-run steps in if mpirun does not end after its
- * last rank, or if an end that was requested takes too long. Only mpirun knows the status of the
- * ranks, so it is killed last. */
+/* mpirun itself notices when a rank dies, and ends the others, but this may take seconds. So
+ * dcp-run ends the start at once if a rank ends without having reported its status. If the program
+ * reports nothing, dcp-run waits until mpirun ends. dcp-run steps in if mpirun does not end after
+ * its last rank, or if an end that was requested takes too long. Only mpirun knows the status of
+ * the ranks, so it is killed last. */
 
 enum {
     SETTLE_MS = 3000,     /* if no other rank appears for so long, the missing ones have ended */
@@ -25,7 +25,7 @@ enum {
     STACKS_S = 10,        /* per process */
     ALL_STACKS_S = 60,
     LOOK_S = 1,        /* between two checks of the host file */
-    SILENT_S = 2,      /* to answer, after a lease without a message */
+    SILENT_S = 2,      /* to answer a probe, after a lease without a message */
     HEARTBEAT_MS = 250 /* with other hosts: the longest sleep */
 };
 
@@ -73,7 +73,7 @@ static bool all_have_appeared(const launcher_run *run) {
 
 static void begin_running(launcher_run *run) { run->start.phase = LAUNCHER_RUNNING; }
 
-/* What ranks report on the board: progress, published steps, and phases. */
+/* Handles what ranks have reported on the board: progress, published steps, and phases. */
 static void take_reports(launcher_run *run) {
     launcher_start *start = &run->start;
     const double now = program_now_s();
@@ -193,8 +193,9 @@ static void watch_mpirun(launcher_run *run) {
         launcher_start_set_due(start, LAUNCHER_DUE_LINGER, MPIRUN_LINGER_S);
 }
 
-/* The ranks did not end in time. mpirun tidies up after them alone, if any are left; it would wait
- * for ever for one that SIGKILL does not end. */
+/* Kills the ranks, which did not end in time. If any are left, mpirun gets the chance to tidy up
+ * after them on its own. If none are left, or at the second call, kills mpirun as well, because it
+ * would wait for ever for a rank that SIGKILL does not end. */
 static void kill_ranks(launcher_start *start) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", start->number);
     if (start->job.alive == 0 || start->is_killed)
@@ -203,7 +204,8 @@ static void kill_ranks(launcher_start *start) {
     launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
 }
 
-/* All ranks have ended, mpirun has not: kills first what the ranks left running, then mpirun. */
+/* To be called if all ranks have ended, but mpirun has not. The first call kills the processes that
+ * the ranks left running; later calls kill mpirun. */
 static void kill_lingering(launcher_start *start) {
     if (start->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
@@ -243,8 +245,9 @@ enum {
     UNDER_WAY = ALIVE | IN(LAUNCHER_FAILED)
 };
 
-/* An event counts in some phases. It happens when its deadline has passed (none: each time that
- * dcp-run wakes up) and its condition holds (none: always). */
+/* An event can happen only in its phases. It happens when its deadline has passed and its condition
+ * holds. An event without a deadline is checked each time that dcp-run wakes up. An event without a
+ * condition needs only its deadline. */
 typedef struct start_event {
     unsigned phases;
     launcher_deadline deadline;
@@ -252,7 +255,7 @@ typedef struct start_event {
     void (*act)(launcher_run *run);
 } start_event;
 
-/* In the order in which events of one wake-up are handled. */
+/* Events of one wake-up are handled in this order. */
 static const start_event events[] = {
     {.phases = UNDER_WAY, .act = launcher_requests_take_signals},
     {.phases = BETWEEN, .act = launcher_requests_note_signals},
@@ -285,7 +288,8 @@ static bool counts(const launcher_run *run, const start_event *event) {
     return event->phases & IN(run->start.phase);
 }
 
-/* Passes the deadline of an event; returns true if it had come. A deadline passes once. */
+/* Returns true if the event's deadline has passed, or if it has none. Resets a deadline that has
+ * passed, so it counts only once. */
 static bool pass_deadline(launcher_start *start, launcher_deadline deadline) {
     if (deadline == LAUNCHER_DUE_NONE) return true;
     if (start->due[deadline] == 0 || program_now_s() < start->due[deadline]) return false;
@@ -300,7 +304,7 @@ static void handle_events(launcher_run *run) {
     }
 }
 
-/* Until the earliest deadline of the phase. */
+/* Returns the time until the earliest deadline of the phase, or until the next heartbeat. */
 static int timeout_ms(const launcher_run *run) {
     const launcher_start *start = &run->start;
     double next = 0;

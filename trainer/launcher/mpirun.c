@@ -19,15 +19,15 @@
 #include "launcher/rank_program.h"
 #include "programs/program.h"
 
-/* A host without messages from dcp-run for 4 s counts as lost, so a query must not take longer than
- * this. */
+/* An agent that receives nothing from dcp-run for 4 s ends its ranks, so a query must take less
+ * time. */
 static const double slurm_limit_s = 2;
 
 static int ask_scontrol(char *const *argv, char *text, size_t size) {
     return launcher_ask_program(argv, slurm_limit_s, text, size);
 }
 
-/* Returns true unless the job has this node alone; then mpirun does not need Slurm. */
+/* Returns false if this node is the job's only one. In that case mpirun does not need Slurm. */
 static bool has_other_nodes(void) {
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     return !getenv("SLURMD_NODENAME") || !nodes || strcmp(nodes, "1") != 0;
@@ -52,13 +52,13 @@ int launcher_slurm_check(void) {
                         getenv("SLURM_JOB_ID"));
 }
 
-/* A step does not share its CPUs, and the step of the last start may still be ending. */
+/* Allows Slurm steps to share CPUs, because the step of the last start may still be ending. */
 void launcher_slurm_set_environment(void) {
     if (getenv("SLURM_JOB_ID")) setenv("SLURM_OVERLAP", "1", 1);
 }
 
-/* Makes srun pass this variable on to other nodes, whatever the user has specified; in the process
- * that becomes mpirun. */
+/* Makes srun pass this variable on to other nodes, whatever the user has specified. To be called in
+ * the process that becomes mpirun. */
 static void launcher_slurm_pass(const char *name) {
     const char *passed = getenv("SLURM_EXPORT_ENV");
     char *more = NULL;
@@ -79,8 +79,9 @@ static bool begins_with(const char *text, const char *word) {
     return text && strncmp(text, word, strlen(word)) == 0;
 }
 
-/* Returns true if `scontrol show job` reports a preemption. While a preempted job has its grace
- * time it runs, with PreemptTime set; when it is put back into the queue, Restarts is counted. */
+/* Returns true if `scontrol show job` reports a preemption. During its grace time a preempted job
+ * still runs, but its PreemptTime is set. When it is put back into the queue, its Restarts
+ * increases. */
 static bool tells_preemption(const char *text) {
     const char *eligible = value_of(text, "\n   PreemptEligibleTime=");
     const char *when = eligible ? value_of(eligible, " PreemptTime=") : NULL;
@@ -132,9 +133,8 @@ static bool is_by_batch_system(const char *info) {
     return getenv("LOADL_STEP_ID") && !is_true(info, ":plm_rsh_disable_llspawn:value:");
 }
 
-/* Returns true if ssh gets -x, as from Open MPI: no X11 is forwarded unless the user has specified
- * it.
- */
+/* Returns true if AGENT is ssh without -x or -X. Like Open MPI, dcp-run then adds -x, so X11 is
+ * forwarded only if the user has specified that. */
 static bool takes_x(const char *agent) {
     char words[WORDS_BYTES], *rest = words;
     snprintf(words, sizeof words, "%s", agent);
@@ -146,7 +146,7 @@ static bool takes_x(const char *agent) {
     return true;
 }
 
-/* Chooses the first of AGENT : AGENT : ... that is installed. */
+/* Copies to `words` the first of AGENT : AGENT : ... that is installed. */
 static void choose(char *agents, char *words, size_t size) {
     for (char *one; (one = strsep(&agents, ":"));) {
         char program[WORDS_BYTES];
@@ -159,9 +159,9 @@ static void choose(char *agents, char *words, size_t size) {
     }
 }
 
-/* Returns the words of AGENT, such as "ssh -x", by what the user has specified for the family of
- * mpirun. NULL: Open MPI uses a batch system, which passes the environment on, or finds no AGENT
- * either. The text remains; only the first call queries Open MPI. */
+/* Returns the words of AGENT, such as "ssh -x", as the user has specified it for the family of
+ * mpirun. Returns NULL if Open MPI uses a batch system, which passes the environment on, or if no
+ * AGENT is installed. The text is static; only the first call queries Open MPI. */
 static const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
     static int asked;
@@ -174,14 +174,14 @@ static const char *launcher_shell_words(const launcher_family_remote *by) {
         asked = 1;
         if (by->asked) launcher_ask_program(ask, agent_limit_s, info, sizeof info);
         find_value(info, ":plm_rsh_agent:value:", agents, sizeof agents);
-        if (!*agents) /* no answer: these are the words in most places */
+        if (!*agents) /* no answer: use the usual words */
             snprintf(agents, sizeof agents, "%s", named ? named : "ssh : rsh");
         if (!is_by_batch_system(info)) choose(agents, words, sizeof words);
     }
     return *words ? words : NULL;
 }
 
-/* Puts a pipe that holds the line in the place of stdin. Returns 0, or -1 with errno. */
+/* Replaces stdin by a pipe that holds the line. Returns 0, or -1 with errno. */
 static int put_on_stdin(const char *line) {
     int ends[2];
     if (pipe(ends) != 0) return -1;
@@ -274,9 +274,9 @@ static void add_text(words *w, const char *text) {
     free(copy);
 }
 
-/* Returns true for what ranks on other hosts get of our environment; ranks here have all of it.
- * Excluded is what an agent sets for the ranks of its own host, or mpirun for its ranks, and what
- * is for agents alone. */
+/* Returns true if ranks on other hosts get this variable of our environment; ranks on this host get
+ * all of them. Excludes variables that differ between hosts, that dcp-run sets for mpirun, or that
+ * are only for agents. */
 static bool is_exported(const char *entry) {
     static const char *const prefixes[] = {
         "DCP_",      "OMP_",       "NCCL_",   "CUDA_",  "UCX_",          "MKL_",
@@ -329,7 +329,7 @@ static void find_self(char self[PATH_MAX]) {
     self[n > 0 ? n : 0] = '\0';
 }
 
-/* 0, or -1 after a message. */
+/* Returns 0, or -1 after a message. */
 static int find_plain_self(char self[PATH_MAX]) {
     find_self(self);
     if (*self && is_plain(self)) return 0;
@@ -340,8 +340,8 @@ static int find_plain_self(char self[PATH_MAX]) {
     return -1;
 }
 
-/* Returns the words of an agent, without dcp-run's path and the program that the agent starts;
- * NULL: no memory. */
+/* Returns the command line of an agent without dcp-run's path and the program that the agent
+ * starts; NULL: no memory. */
 static char *agent_words(const launcher_command *c) {
     char *text;
     const int n = asprintf(&text, "agent %d %s %s %s", c->listener->port, c->listener->addresses,
@@ -349,7 +349,7 @@ static char *agent_words(const launcher_command *c) {
     return n < 0 ? NULL : text;
 }
 
-/* Adds parameters: the programs to start in the place of the daemon, and of ssh. */
+/* Adds the parameters that name the programs to start in place of the daemon and of ssh. */
 static int add_parameters(words *w, const launcher_command *c, const char *self) {
     const launcher_family_remote *by = c->family->remote;
     char *agent = NULL, *shell = NULL, number[16], *own = agent_words(c);
@@ -370,8 +370,8 @@ static int add_parameters(words *w, const launcher_command *c, const char *self)
     return 0;
 }
 
-/* Adds dcp-run in the place of ssh; from HOST COMMAND it makes: ssh HOST dcp-run agent ... COMMAND.
- */
+/* Makes mpirun start dcp-run in place of ssh. From HOST COMMAND, dcp-run makes `ssh HOST dcp-run
+ * agent ... COMMAND`. */
 static int add_starter(words *w, launcher_command *c, const char *self) {
     const launcher_family_remote *by = c->family->remote;
     const char *shell = launcher_shell_words(by), *given = getenv(by->starter_words);
@@ -385,8 +385,8 @@ static int add_starter(words *w, launcher_command *c, const char *self) {
     return c->starter_words ? 0 : -1;
 }
 
-/* Adds agents on other hosts. The key is not on a command line, which everybody can read: mpirun
- * has it in its environment. */
+/* Adds the options that start agents on other hosts. The key is not among them, because everybody
+ * can read a command line; mpirun has the key in its environment. */
 static int add_agent(words *w, launcher_command *c) {
     char self[PATH_MAX];
     if (find_plain_self(self) != 0) return -1;
@@ -405,7 +405,7 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
     return -1;
 }
 
-/* 0, or -1 after a message. */
+/* Returns 0, or -1 after a message. */
 static int add_hosts(words *w, launcher_command *c) {
     char hosts[PATH_MAX];
     const bool is_needed =
@@ -451,7 +451,7 @@ void launcher_mpirun_free(char **argv) {
     free(argv);
 }
 
-/* mpirun reads its options before it prints its version, and starts nothing then. */
+/* With --version, mpirun starts nothing, but still checks its other options first. */
 bool launcher_mpirun_refuses(char *const *argv) {
     char text[16];
     size_t n = 0;
@@ -485,8 +485,9 @@ static void forget_launcher(void) {
     }
 }
 
-/* Open MPI refuses to run as root without these variables. dcp-train uses one thread per rank, so
- * that the number of threads does not change the bits. */
+/* Open MPI refuses to run as root without OMPI_ALLOW_RUN_AS_ROOT and
+ * OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. dcp-train gets one thread per rank, so the number of threads does
+ * not change the bits of its results. */
 static void set_environment(const launcher_command *c) {
     forget_launcher();
     if (geteuid() == 0) {
@@ -498,7 +499,7 @@ static void set_environment(const launcher_command *c) {
     if (launcher_watched_is_train(c->program[0])) setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
     add_mark(c->mark);
-    unsetenv(LAUNCHER_KEY); /* of another run, which may have started this one */
+    unsetenv(LAUNCHER_KEY); /* the key of another run, which may have started this one */
     if (!c->listener) return;
     setenv(LAUNCHER_KEY, c->listener->key, 1);
     if (c->starter_words) setenv(c->family->remote->starter_words, c->starter_words, 1);
@@ -512,16 +513,16 @@ static void set_streams(const launcher_command *c) {
         dup2(launcher_output_writer(c->output, stream), stream);
 }
 
-/* The session is its own, so Ctrl-C reaches dcp-run alone, which passes it on. */
+/* mpirun gets a session of its own, so Ctrl-C reaches only dcp-run, which passes it on. */
 void launcher_mpirun_exec(void *ctx) {
     const launcher_command *c = ctx;
     setsid();
-    prctl(PR_SET_PDEATHSIG, SIGINT); /* when the agent dies; mpirun then ends its ranks */
+    prctl(PR_SET_PDEATHSIG, SIGINT); /* sent when the agent dies; mpirun then ends its ranks */
     set_streams(c);
     set_environment(c);
-    /* Otherwise mpirun would end when its output has no reader, and at a SIGTERM to all processes
-     * of a service, before the ranks have saved. Ranks unblock these signals (launcher_rank_main).
-     */
+    /* Without this mask, mpirun would end before the ranks have saved, if its output has no reader
+     * (SIGPIPE), or if all processes of a service receive SIGTERM. Ranks unblock these signals
+     * (launcher_rank_main). */
     sigset_t mask = *c->mask;
     sigaddset(&mask, SIGPIPE);
     sigaddset(&mask, SIGTERM);

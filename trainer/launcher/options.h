@@ -7,9 +7,9 @@ typedef struct launcher_options {
     launcher_cluster_options cluster;
     int *then_ranks;      /* ranks of restart 1, 2, ...; the last one repeats */
     int then_count;       /* 0: none were given */
-    int max_restarts;     /* in a row without a newer step */
-    double grace_s;       /* from a request to stop until SIGKILL */
-    double stall_s;       /* without progress; 0: not given */
+    int max_restarts;     /* restarts in a row without a newer step */
+    double grace_s;       /* seconds from a request to stop until SIGKILL */
+    double stall_s;       /* seconds without progress that make a stall; 0: not given */
     const char *watch;    /* checkpoint directory; NULL: not given */
     const char *control;  /* path of the socket; NULL: the default */
     const char *logs;     /* folder; NULL: none */

@@ -79,7 +79,8 @@ static const program_launcher *find_mpirun(void) {
     return getenv(open_mpi->rank) ? open_mpi : &program_launchers[PROGRAM_BY_PMI];
 }
 
-/* Unblocks the signals that mpirun has blocked to survive them; MPICH's ranks inherit its mask. */
+/* Unblocks the signals that launcher_mpirun_exec has blocked for mpirun, because MPICH's ranks
+ * inherit mpirun's mask. */
 static void unblock_signals(void) {
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -88,7 +89,8 @@ static void unblock_signals(void) {
     sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
-/* Sets the number of the rank's host. mpirun fills the hosts in their order. */
+/* Sets the number of the rank's host, GROUP_RANK, which follows from the rank because mpirun fills
+ * the hosts in their order. */
 static void set_group(long rank) {
     const char *at = getenv(SLOTS);
     long first = 0, own = 0, groups = 0;
@@ -124,7 +126,7 @@ int launcher_rank_main(int argc, char **argv) {
     setenv("ROLE_NAME", "default", 1);
     set_group(rank);
     setenv("TORCHELASTIC_RUN_ID", getenv("DCP_RUN_NAME") ? getenv("DCP_RUN_NAME") : "none", 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 has the store */
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 serves the store itself */
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 0);
     set_threads(ranks_here);
     unblock_signals();

@@ -1,11 +1,11 @@
 /* Ranks of programs other than dcp-train. They get the variables that torchrun sets, so
- * init_process_group() of torch.distributed works. Also used for any rank of an mpirun that starts
- * ranks with blocked signals. */
+ * init_process_group() of torch.distributed works. Ranks of dcp-train are started in the same way
+ * if their mpirun starts ranks with blocked signals. */
 #pragma once
 
 #include "launcher/hosts/cluster.h"
 
-#define LAUNCHER_RANK "rank" /* dcp-run's role between mpirun and the program */
+#define LAUNCHER_RANK "rank" /* the first argument of the dcp-run that becomes a rank */
 
 /* Sets mpirun's environment for all ranks: where they meet (MASTER_ADDR and MASTER_PORT, unless
  * they are given), and which ranks are on which host. */

@@ -44,7 +44,7 @@ static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
         refuse(run, client, "too many requests wait already: try again later");
 }
 
-/* Returns the answer to a request for a save; NULL: it has to wait on. */
+/* Returns the answer to a request for a save; NULL if the client has to wait longer. */
 static json_t *answer_save(const launcher_waiting *waiting, const launcher_seen *seen,
                            launcher_news news) {
     const bool has_ended = news == LAUNCHER_NEWS_ENDED;
@@ -58,8 +58,8 @@ static json_t *answer_save(const launcher_waiting *waiting, const launcher_seen 
                                : "the ranks could not save: their messages say why");
 }
 
-/* Returns the answer to a resize; NULL: it has to wait on. The start in which it was requested does
- * not count, because it may be ending. */
+/* Returns the answer to a resize; NULL if the client has to wait longer. The start in which it was
+ * requested does not count, because it may be ending. */
 static json_t *answer_resize(const launcher_waiting *waiting, const launcher_start *start,
                              launcher_news news) {
     const bool is_done =
@@ -68,7 +68,8 @@ static json_t *answer_resize(const launcher_waiting *waiting, const launcher_sta
     return json_pack("{s:b,s:i}", "ok", 1, "ranks", start->job.ranks);
 }
 
-/* Answers the waiting requests that the news answer; with a refusal, all resizes. */
+/* Answers the waiting requests that `news` completes or fails. With a refusal, answers all waiting
+ * resizes instead. */
 static void answer_waiting(launcher_run *run, launcher_news news, const char *refusal) {
     const launcher_start *start = &run->start;
     int n = 0;
@@ -101,7 +102,8 @@ void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
 
 static void ask_to_end(launcher_run *run, ranks_end_request how) {
     launcher_start *start = &run->start;
-    /* ranks that are not set up yet would end without saving what they have in memory alone */
+    /* ranks that are not set up yet would end at a signal, and lose a state that exists in memory
+     * alone */
     const bool is_patient = how == RANKS_END_REQUEUE && start->is_planned &&
                             launcher_watched_is_train(run->options->program[0]);
     assert(how > start->asked);

@@ -21,7 +21,7 @@ int launcher_signals_open(launcher_signals *signals) {
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         struct sigaction found;
         sigaction(wanted[i], NULL, &found);
-        /* a signal that nohup, or a shell that starts us in the background, ignores for us */
+        /* a signal that was ignored before, for example because of nohup, remains ignored */
         if (found.sa_handler != SIG_IGN) sigaddset(&set, wanted[i]);
     }
     signal(SIGCHLD, SIG_DFL); /* if it were ignored, children could not be waited for */
@@ -57,7 +57,7 @@ void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed
 
 void launcher_recovery_ended(launcher_run *run) {
     const launcher_job *job = &run->start.job;
-    int64_t most = -1; /* steps that some rank has done */
+    int64_t most = -1; /* the most steps that some rank has done */
     for (int i = 0; i < job->ranks; i++)
         if (job->members[i].seen.phase >= RANKS_PHASE_LOADED &&
             (int64_t)job->members[i].seen.step > most)
@@ -100,7 +100,7 @@ bool launcher_recovery_look(launcher_run *run) {
     launcher_recovery *r = &run->recovery;
     const launcher_job *job = &run->start.job;
     const double now = program_now_s();
-    uint32_t phase = RANKS_PHASE_STEPPED; /* that all ranks have reached */
+    uint32_t phase = RANKS_PHASE_STEPPED; /* the last one that all ranks have reached */
     if (launcher_recovery_has_stepped(r)) return true;
     for (int i = 0; i < job->ranks; i++)
         if (job->members[i].seen.phase < phase) phase = job->members[i].seen.phase;

@@ -33,7 +33,7 @@ bool launcher_signals_is_stop(int signal);
  *     any -> BETWEEN     when mpirun has ended; from FAILED also if it does not end soon
  * A request to end does not change the phase; launcher_start.asked records it. */
 typedef enum launcher_phase {
-    LAUNCHER_BETWEEN,  /* no start is under way, or its mpirun is not waited for any more */
+    LAUNCHER_BETWEEN,  /* no start is under way, or dcp-run has stopped waiting for its mpirun */
     LAUNCHER_STARTING, /* not all ranks have appeared */
     LAUNCHER_RUNNING,  /* all ranks have appeared */
     LAUNCHER_STALLED,  /* no rank makes progress; the stacks of all are being collected */
@@ -44,28 +44,28 @@ typedef enum launcher_phase {
 /* Times at which something is due. */
 typedef enum launcher_deadline {
     LAUNCHER_DUE_NONE,
-    LAUNCHER_DUE_SETTLED, /* ranks that have not appeared are not waited for any more */
+    LAUNCHER_DUE_SETTLED, /* the end of the wait for ranks that have not appeared */
     LAUNCHER_DUE_ANSWER,  /* the agents of all hosts must have connected */
     LAUNCHER_DUE_STALL,   /* a rank must have made progress */
-    LAUNCHER_DUE_STACKS,  /* stacks are not waited for any more */
+    LAUNCHER_DUE_STACKS,  /* the end of the wait for stacks */
     LAUNCHER_DUE_HOSTS,   /* the next check of the host file */
     LAUNCHER_DUE_KILL,    /* ranks that were asked to end are killed */
     LAUNCHER_DUE_LINGER,  /* what has outlived all ranks is killed */
-    LAUNCHER_DUE_DRAINED, /* after a failure: mpirun is not waited for any more */
+    LAUNCHER_DUE_DRAINED, /* the end of the wait for mpirun after a failure */
     LAUNCHER_DUE_NEXT,    /* the next start */
     LAUNCHER_DEADLINES
 } launcher_deadline;
 
 /* One start of the ranks, from launcher_cluster_place until nothing of it is left. */
 typedef struct launcher_start {
-    int number; /* from 1 */
+    int number; /* counted from 1 */
     launcher_phase phase;
     ranks_end_request asked; /* the largest request to end that the ranks have received */
-    bool handed_over;        /* RANKS_END_RESIZE was among them: the state may be in memory alone */
-    bool spares_ranks;       /* a requeue was requested: the next signal to stop does not kill */
+    bool handed_over;        /* RANKS_END_RESIZE was requested: the state may be in memory alone */
+    bool spares_ranks;       /* a requeue was requested; the next signal to stop kills no ranks */
     bool is_announced;       /* the start's line has been printed */
     bool is_killed;          /* the ranks did not end in time, or there was a second signal */
-    bool orphans_killed;     /* what the ranks had left running */
+    bool orphans_killed;     /* the processes that the ranks left running were killed */
     bool has_stalled;
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
     int n_seen;       /* ranks that had appeared at the last check */
@@ -73,7 +73,7 @@ typedef struct launcher_start {
     int ranks_before; /* if is_planned, the number of ranks of the previous start; otherwise 0 */
     uint64_t saves_asked;
     double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
-    int status;                     /* PROGRAM_..., after the end */
+    int status;                     /* after the end: PROGRAM_DONE or another PROGRAM_ status */
     launcher_placement placement;
     launcher_job job;
     launcher_stall stall;
@@ -81,13 +81,13 @@ typedef struct launcher_start {
 
 /* The cost of restarts: how long each part took, and how many steps are computed again. */
 typedef struct launcher_recovery {
-    /* The last failure or planned restart, by program_now_s; 0: not yet. */
-    double alive_at; /* the last sign of life of what failed */
+    /* Times of the last failure or planned restart (program_now_s); 0: not yet. */
+    double alive_at; /* the last sign of life of the rank or host that failed */
     double noticed_at, ended_at;
-    double reached_at[RANKS_PHASE_STEPPED + 1]; /* when all ranks had reached a phase */
+    double reached_at[RANKS_PHASE_STEPPED + 1]; /* for each phase, when all ranks had reached it */
     int64_t step;    /* the last step of the previous start; -1: unknown */
-    bool is_noticed; /* the end of the present start */
-    /* The whole run. */
+    bool is_noticed; /* the end of the present start has been noticed */
+    /* Sums over the whole run. */
     int failures, planned;
     int64_t steps_lost;
     double seconds_lost;
@@ -99,9 +99,9 @@ enum { LAUNCHER_WAITING_CLIENTS = 64 };
 typedef struct launcher_waiting {
     uint64_t client;
     uint64_t save;      /* the number of the requested save; 0: the request is a resize */
-    int start;          /* the number of the start at that time */
-    uint64_t published; /* what rank 0 had reported of its last save at that time */
-    bool tells; /* the ranks had reported something, so they will report their first step, too */
+    int start;          /* the number of the start in which the request came */
+    uint64_t published; /* the `published` of rank 0 when the request came */
+    bool tells; /* ranks have reported something before, so they will report their first step */
 } launcher_waiting;
 
 /* What all starts of a run have in common, and the present start. Between two starts, `start` is
@@ -117,7 +117,7 @@ typedef struct launcher_run {
     launcher_start start;
     char reason_before[LAUNCHER_REASON]; /* why the previous start failed */
     bool has_trained;                    /* some start has done a step */
-    bool requeue_next; /* the last start was requested to requeue too late: the next one saves */
+    bool requeue_next; /* a requeue came too late for the last start: the next one saves */
     launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;
@@ -129,8 +129,9 @@ void launcher_start_set_due(launcher_start *start, launcher_deadline deadline, d
 
 /* Returns true once all ranks of the present start have done a step. */
 bool launcher_recovery_has_stepped(const launcher_recovery *recovery);
-/* Records that the end of the present start was noticed at `noticed`. All was well at `alive_at`;
- * 0: until just before. Only the first call for a start counts. */
+/* Records that the end of the present start was noticed at the time `noticed`. alive_at: the last
+ * time at which all was known to be well; 0: right before `noticed`. Only the first call for a
+ * start counts. */
 void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed, bool is_planned);
 /* Records that nothing of the present start is left. */
 void launcher_recovery_ended(launcher_run *run);
@@ -144,11 +145,11 @@ void launcher_recovery_sum_up(const launcher_run *run);
 
 /* The events of a run (monitor.c). */
 
-/* Handles the events of the present start, whose job has been started, until its phase is
- * LAUNCHER_BETWEEN: mpirun has ended, or is not waited for any more. Prints the start's line on
+/* Handles the events of the present start, until its phase is LAUNCHER_BETWEEN: mpirun has ended,
+ * or dcp-run has stopped waiting for it. The job must have been started. Prints the start's line on
  * stderr. The caller clears away what is left of the job (launcher_job_clear). */
 void launcher_monitor_start(launcher_run *run);
 
-/* Handles signals and requests between two starts for so long, or until the run is requested to
- * end: start.asked is then RANKS_END_STOP or RANKS_END_REQUEUE, and the function returns true. */
+/* Handles signals and requests between two starts for `seconds`, or until the run is requested to
+ * end. Returns true in the second case; start.asked is then RANKS_END_STOP or RANKS_END_REQUEUE. */
 bool launcher_monitor_pause(launcher_run *run, double seconds);

@@ -1,6 +1,7 @@
-/* Stalls: no rank of a start makes progress any more. A rank that hangs soon stops all others,
- * because they wait for it, while a rank with less work may be quiet for a while. So a stall means
- * that no rank makes progress. The caller passes all times; no clock is read here. */
+/* Stalls: no rank of a start makes progress any more. If a rank hangs, all others stop soon,
+ * because they wait for it. But a rank that makes no progress for a while may just have less work.
+ * So only a start in which no rank makes progress is a stall. The caller passes all times; no clock
+ * is read here. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,22 +21,23 @@ typedef struct launcher_stall {
     int ranks;
     double moved_at;                        /* when a rank last made progress */
     bool has_moved;                         /* some rank has made progress */
-    double slowest_s;                       /* of all ranks */
+    double slowest_s;                       /* the slowest step of all ranks */
     launcher_beat beats[RANKS_BOARD_RANKS]; /* all 0: no report yet */
     unsigned char has_told[RANKS_BOARD_RANKS];
 } launcher_stall;
 
 /* Begins a start of `ranks` ranks. given_s: seconds without progress that make a stall; <= 0: ten
- * times the slowest step of this start, and at least 300 s, after its first step. */
+ * times the slowest step of this start, but at least 300 s; there is no limit before the first
+ * step. */
 void launcher_stall_begin(launcher_stall *stall, double given_s, int ranks);
 
 /* Records the report of a rank, which arrived at `now`. The first report of a rank counts as
- * progress, even if it is all 0, and so does any change. Not for programs that never report
- * anything. */
+ * progress, even if it is all 0, and so does any change. Not to be called for programs that never
+ * report anything. */
 void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *beat, double now);
 
-/* Returns when it will be a stall if no rank makes progress before. 0: never, because no rank has
- * reported anything, or there is no limit yet. */
+/* Returns the time at which the start counts as stalled if no rank makes progress before. Returns 0
+ * if no rank has reported anything, or there is no limit yet. */
 double launcher_stall_deadline(const launcher_stall *stall);
 
 /* Returns the rank with the fewest steps, then micro-batches, then progress; -1 if all are equal. A
