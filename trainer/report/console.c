@@ -22,7 +22,8 @@ void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps,
     if (c->columns < LEAST_COLUMNS) c->columns = 0;
 }
 
-/* A launcher may give a rank a terminal of its own making as stdout. */
+/* A launcher may make a terminal of its own and give it to a rank as stdout, so isatty counts only
+ * without a launcher. */
 int report_console_columns(void) {
     struct winsize size;
     struct stat st;
@@ -33,7 +34,7 @@ int report_console_columns(void) {
     return is_known ? size.ws_col - 1 : USUAL_COLUMNS - 1; /* the last column would wrap */
 }
 
-/* "3m20s" */
+/* Formats a duration, such as "3m20s". */
 static void duration_text(double seconds, char *text, size_t size) {
     const uint64_t s = seconds < 1e15 ? (uint64_t)(seconds + 0.5) : 0;
     if (s < 60)
@@ -46,8 +47,8 @@ static void duration_text(double seconds, char *text, size_t size) {
         snprintf(text, size, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
 }
 
-/* In the order of the line. by_importance determines which parts are shown if there is not room for
- * all. */
+/* The parts of a line, in their order. by_importance determines which of them are shown if there is
+ * not room for all. */
 enum { STEP, LOSS, NORM, RATE, SPEED, SECONDS, LEFT, UTILIZATION, MEMORY, SAVES, UNEVEN, PARTS };
 static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECONDS, NORM,
                                          RATE, UTILIZATION, MEMORY, SAVES, UNEVEN};
@@ -55,7 +56,8 @@ static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECON
 static void make_parts(const report_values *v, uint64_t max_steps, int are_tokens, double left_s,
                        char parts[PARTS][PART_BYTES]) {
     char left[PART_BYTES - 8];
-    const double uneven = 1.1, waits = 0.05; /* thresholds above which they are shown */
+    /* imbalance, and the share of saves, are shown only above these thresholds */
+    const double uneven = 1.1, waits = 0.05;
     memset(parts, 0, PARTS * sizeof *parts);
     snprintf(parts[STEP], PART_BYTES, "step %" PRIu64 "/%" PRIu64, v->step, max_steps);
     snprintf(parts[LOSS], PART_BYTES, "loss %.5f", v->loss);
@@ -98,14 +100,14 @@ static void add_step(report_console *c, const report_values *v) {
     c->seconds += v->step_s;
     c->trained_s += trained_s;
     c->tokens += v->tokens_per_s * trained_s;
-    /* the first step warms up */
+    /* the first step warms up, so the mean begins with the second */
     if (++c->seen <= 2)
         c->step_s = v->step_s;
     else
         c->step_s += weight * (v->step_s - c->step_s);
 }
 
-/* Makes the line of what happened since the last one. */
+/* Makes the line for the steps since the last line. */
 static void make_line(report_console *c, const report_values *v, int columns, char *text) {
     report_values mean = *v;
     const int is_last = v->step >= c->max_steps;
@@ -155,7 +157,8 @@ int report_console_evaluation(const report_values *v) {
     return flush_lines();
 }
 
-/* Short steps would fill a log with more lines than anybody reads. */
+/* Returns true if the step gets a line. Not every step does: short steps would fill a log with more
+ * lines than anybody reads. */
 static int is_due(const report_console *c, const report_values *v) {
     if (c->every > 0) return v->step % c->every == 0;
     return c->seen <= REPORT_FIRST_LINES || program_now_s() - c->drawn_s >= print_every_s;

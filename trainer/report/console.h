@@ -5,16 +5,16 @@
 #include "report/metrics.h"
 
 enum {
-    REPORT_LINE_COLUMNS = 100, /* at most, in a line */
+    REPORT_LINE_COLUMNS = 100, /* the longest line */
     REPORT_FIRST_LINES = 20
 };
 
 typedef struct report_console {
     uint64_t every, max_steps;
-    int are_tokens; /* what a step consumes; otherwise samples */
+    int are_tokens; /* a step consumes tokens; otherwise samples */
     int columns;    /* of the bar; 0: lines instead */
     double drawn_s; /* when the bar or the last line was drawn */
-    uint64_t seen;  /* steps of this start */
+    uint64_t seen;  /* steps of this start so far */
     double step_s;  /* a moving mean, to estimate the remaining time */
     uint64_t steps; /* since the last output; the next line has sums over these steps */
     double seconds, trained_s, tokens;
@@ -22,11 +22,13 @@ typedef struct report_console {
 
 /* every: steps from one line to the next. 0: one line for each of the first REPORT_FIRST_LINES
  * steps of this start; after them a step gets a line if the last line is at least a second old. The
- * run's last step always gets one. columns: those of the terminal if stdout is one, otherwise 0. */
+ * run's last step always gets one. columns: the number of columns of the terminal that is stdout; 0
+ * if stdout is not a terminal. */
 void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
                           int columns);
 
-/* The columns of the terminal that shows this process's lines; 0 if none does. */
+/* Returns the usable columns of the terminal that shows this process's lines; 0 if there is no
+ * terminal. */
 int report_console_columns(void);
 
 /* Shows a step, its evaluation and its proof. Returns -1 with errno if stdout could not be
@@ -36,8 +38,8 @@ int report_console_step(report_console *c, const report_values *values);
 /* Shows only an evaluation. Returns the same errors as report_console_step. */
 int report_console_evaluation(const report_values *values);
 
-/* Makes the line of a step, in which step_s and tokens_per_s are means. It has the parts that fit
- * into `columns` columns, the most important first. left_s: the run's remaining time; not shown if
- * below 0. text[columns + 1]. */
+/* Makes the line of a step, in which step_s and tokens_per_s are means. If the line is longer than
+ * `columns`, the least important parts are left out. left_s: the run's remaining time; not shown if
+ * below 0. `text` must have room for columns + 1 bytes. */
 void report_console_line(const report_values *values, uint64_t max_steps, int are_tokens,
                          double left_s, int columns, char *text);

@@ -57,8 +57,10 @@ int report_file_check(const char *path, dcp_error *err) {
 
 /* The content of a metrics file. */
 typedef struct metrics_content {
-    off_t all, kept; /* bytes up to the end of the last line, and of the last line up to a step */
-    char run[RUN_BYTES]; /* of the last line; "" if it names none */
+    /* The bytes up to the end of the last line, and up to the end of the last line before any line
+     * of a step after the run's. */
+    off_t all, kept;
+    char run[RUN_BYTES]; /* the run that the last line names; "" if it names none */
 } metrics_content;
 
 /* Returns true for a whole line, and stores its step in *step. */
@@ -78,8 +80,8 @@ static void take_run(const char *line, char run[RUN_BYTES]) {
     run[strspn(run, "0123456789abcdef")] = '\0';
 }
 
-/* A damaged line, such as a killed write leaves, belongs to the line before it only if another line
- * follows. */
+/* Reads the content of a file; lines of steps after `step` are not kept. A damaged line, which a
+ * killed write may leave, counts only if a whole line follows. */
 static int read_content(FILE *file, const char *path, uint64_t step, metrics_content *out,
                         dcp_error *err) {
     char *line = NULL;
@@ -125,8 +127,8 @@ static int fail_held(int fd, const char *path, dcp_error *err) {
                      path, who);
 }
 
-/* Tries for a while, because a killed run may take some time to end. If the file system has no
- * locks, the names of runs have to suffice. */
+/* Tries for a while, because a killed run may take some time to end. Succeeds if the file system
+ * has no locks; then only the names in the lines keep runs apart. */
 static int lock_stream(FILE *file, const char *path, dcp_error *err) {
     static const struct timespec pause = {.tv_nsec = 10000000};
     struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -199,7 +201,8 @@ static int copy_bytes(FILE *from, const char *path, off_t bytes, int to, dcp_err
     return DCP_OK;
 }
 
-/* Copies the history from the file that was moved aside as `number`. *found: whether it has one. */
+/* Copies the history from the file that was moved aside as `number`. *found: whether that file
+ * contains the history. */
 static int copy_history(const char *path, int number, const report_file_run *run, int to,
                         int *found, dcp_error *err) {
     char old[PATH_MAX];
@@ -235,8 +238,8 @@ static int are_own(const metrics_content *c, const report_file_run *run) {
     return run->step > 0 && !*c->run && !*run->before && c->kept == c->all;
 }
 
-/* Requires that the file is open and locked. *again: its lines were moved aside, and it has to be
- * opened again. */
+/* Prepares a file, which must be open and locked, for the lines of `run`. *again: the file was
+ * moved aside, so `path` has to be opened again. *kept: see report_file_open. */
 static int take_over(const char *path, FILE *file, const report_file_run *run, off_t *kept,
                      int *again, dcp_error *err) {
     metrics_content content;
@@ -252,17 +255,17 @@ static int take_over(const char *path, FILE *file, const report_file_run *run, o
     return find_history(path, run, fileno(file), err);
 }
 
-/* Opens the file for adding lines with write(2), and makes it if it is missing. Holds its lock
+/* Opens the file for adding lines with write(2), and makes it if it is missing. Locks the file
  * until it is closed. No other stream on the file may be closed in the meantime, because that would
  * end the lock.
  *
  * *kept: the number of bytes that remain when the first line is added; -1: all. The bytes after
- * them belong to later steps, or to a line that a kill interrupted, and are the newest information
- * until then.
+ * them belong to later steps, or to a line that a kill interrupted. They stay until then, because
+ * they are the newest information.
  *
- * If the file has another run's lines, they are moved aside, and the new file begins with this
- * run's lines up to its step, if one of the files that were moved aside has them. All of that is
- * reported.
+ * If the file has lines of another run, it is moved aside. If one of the files that were moved
+ * aside has this run's lines up to its step, the new file begins with a copy of them. All of that
+ * is reported.
  *
  * DCP_ERR_BUSY: another process writes the file; the message names it. DCP_ERR_ARG: the file is not
  * a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read, and remains as it is. */
@@ -290,7 +293,7 @@ struct report_metrics {
     FILE *file;
     char *path;
     char run[17];
-    off_t kept; /* bytes before the first line of this start; -1: nothing follows them */
+    off_t kept; /* bytes to keep when a line is added; -1: all */
 };
 
 int report_metrics_open(const char *path, const report_file_run *run, report_metrics **out,
@@ -319,7 +322,7 @@ void report_metrics_close(report_metrics *m) {
 
 double report_metrics_utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
-/* A line of the file under construction. */
+/* A line that is being made. */
 typedef struct metrics_line {
     char text[2048];
     size_t n;
@@ -333,7 +336,7 @@ static void append_member(metrics_line *line, const char *fmt, ...) {
     va_end(args);
 }
 
-/* null is all that JSON has for a value that is not finite. */
+/* Writes null for a value that is not finite, because JSON has no such numbers. */
 static void append_value(metrics_line *line, int digits, double value) {
     if (isfinite(value))
         append_member(line, "%.*g", digits, value);
@@ -350,7 +353,7 @@ static void append_count(metrics_line *line, const char *key, uint64_t value) {
     append_member(line, ", \"%s\": %" PRIu64, key, value);
 }
 
-/* {"talker": 3.2, "predictor": 2.1}, if there are several losses. */
+/* If there are several losses, appends them as {"talker": 3.2, "predictor": 2.1}. */
 static void append_losses(metrics_line *line, const char *key, const report_values *v,
                           const double *losses) {
     if (v->n_losses < 2) return;
@@ -401,13 +404,14 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
 
-/* Removes the last bytes, a part of a line, so that the next line does not continue it. */
+/* Removes the last `bytes` bytes, which are a part of a line, so that the next line does not
+ * continue it. */
 static void cut_end(int fd, ssize_t bytes) {
     struct stat st;
     if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0) return; /* not a file */
 }
 
-/* Removes the lines that later starts wrote. */
+/* Removes the lines after m->kept, which an earlier start wrote for later steps. */
 static int cut_later(report_metrics *m, dcp_error *err) {
     if (m->kept >= 0 && ftruncate(fileno(m->file), m->kept) != 0)
         return report_file_fail(m->path, "cannot cut", err);
@@ -427,7 +431,8 @@ int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *e
     return report_file_fail(m->path, "cannot write", err);
 }
 
-/* Reads the file's last line. Returns 0 if it is not that step's. *at: where it begins. */
+/* Reads the file's last line. Returns true if it is the line of `step`. *at: the offset at which it
+ * begins. */
 static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) {
     char last[sizeof line->text], start[64];
     struct stat st;
@@ -444,7 +449,8 @@ static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) 
     return (before || from == 0) && strncmp(line->text, start, strlen(start)) == 0;
 }
 
-/* Overwrites a line in one call. Only the bytes after its beginning change. */
+/* Overwrites the line at offset `at` in one call. `line` must begin like the old line, which it
+ * extends. */
 static int write_at(report_metrics *m, const metrics_line *line, off_t at, dcp_error *err) {
     const int fd = fileno(m->file), flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_APPEND) != 0)
@@ -464,7 +470,7 @@ int report_metrics_add_evaluation(report_metrics *m, const report_values *v, dcp
     off_t at;
     const int status = cut_later(m, err);
     if (status != DCP_OK) return status;
-    const size_t room = 512; /* for what is added */
+    const size_t room = 512; /* for the members that are added */
     char *end =
         read_last_line(fileno(m->file), v->step, &line, &at) ? strstr(line.text, run) : NULL;
     if (!end || strstr(line.text, "\"eval_loss\"") || line.n + room > sizeof line.text)

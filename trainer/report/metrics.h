@@ -1,7 +1,7 @@
 /* The metrics file: one JSON object per step. Each line names its run, and a run continues only a
- * file with its own lines. While a run writes the file it holds a lock on it. What another run
- * wrote is moved to a file of its own, FILE.old.1, FILE.old.2 and so on, none of which is ever
- * overwritten. */
+ * file with its own lines. A run holds a lock on the file while it writes the file. If the file has
+ * lines of another run, the file is renamed first: to FILE.old.1, or if that exists to FILE.old.2,
+ * and so on. */
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 /* The run that opens a file. */
 typedef struct report_file_run {
     const char *name;   /* 16 hexadecimal digits */
-    const char *before; /* the name of the run whose step it continues from; "" if unknown */
+    const char *before; /* the name of the run whose step this run continues from; "" if unknown */
     uint64_t step;      /* that step; 0: it starts from the beginning */
 } report_file_run;
 
@@ -22,7 +22,7 @@ typedef struct report_file_run {
 #define REPORT_LINE_START "{\"step\": "
 #define REPORT_LINE_RUN "\"run\": \""
 
-/* DCP_ERR_ARG: a file of that name exists and is not a metrics file. */
+/* Checks that `path` can be a metrics file. DCP_ERR_ARG: it exists and is not one. */
 int report_file_check(const char *path, dcp_error *err);
 
 /* The values of a line. */
@@ -32,14 +32,14 @@ enum { REPORT_MOST_LOSSES = 2 };
 typedef struct report_values {
     uint64_t step;
     double loss, grad_norm, lr;
-    size_t n_losses; /* the loss is the weighted sum of as many losses; 1: there is only one */
+    size_t n_losses; /* the number of losses whose weighted sum is `loss` */
     const char *loss_names[REPORT_MOST_LOSSES];
     double losses[REPORT_MOST_LOSSES], eval_losses[REPORT_MOST_LOSSES];
     uint64_t tokens; /* consumed since the start of the run */
     double tokens_per_s, mfu;
     double step_s; /* from the last line to this one, including a save between them */
     double forward_s, backward_s, comm_s, gather_wait_s, optimizer_s, data_s;
-    double save_stall_s; /* of the save between the last line and this one */
+    double save_stall_s; /* the wait for saves since the last line */
     uint64_t mem_peak_bytes;
     uint64_t device_peak_bytes; /* 0: no device */
     uint64_t partial_sums_bytes;
@@ -49,9 +49,9 @@ typedef struct report_values {
     double imbalance;
     int slowest_rank; /* the one with the longest compute time */
     int ranks;
-    uint64_t skipped; /* batches before this step's that were skipped, because nothing in them
-                         counts for the loss */
-    int evaluated;    /* whether the next three are valid */
+    uint64_t skipped; /* batches skipped right before this step, because nothing in them counts for
+                         the loss */
+    int evaluated;    /* whether eval_losses and the next three are valid */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is not a classifier */
     int is_proven;        /* whether state_id is valid */
@@ -60,15 +60,15 @@ typedef struct report_values {
 
 typedef struct report_metrics report_metrics;
 
-/* Opens `path` for the lines of that run. DCP_ERR_BUSY: another process writes the file.
- * DCP_ERR_ARG: it is not a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read. */
+/* Opens `path` for the lines of `run`. DCP_ERR_BUSY: another process writes the file. DCP_ERR_ARG:
+ * it is not a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read. */
 int report_metrics_open(const char *path, const report_file_run *run, report_metrics **out,
                         dcp_error *err);
 /* NULL is ignored. */
 void report_metrics_close(report_metrics *m);
 
 /* Adds a line. It is in the file when this returns, so a step that is saved later always has its
- * line. After a failure nothing of the line remains, and the next may be tried. */
+ * line. After a failure nothing of the line remains, and the next line may be tried. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
 /* Adds an evaluation to the line of step values->step, which an earlier start has written. Does

@@ -1,5 +1,6 @@
-/* Three panels over one axis of steps. The loss of many steps is thin behind its mean. A curve has
- * a gap where its value is null. A grey mark shows where the number of ranks changes. */
+/* A drawing has three panels over one axis of steps. If there are many steps, the loss is a faint
+ * line behind its mean. A curve has a gap where its value is null. A grey line marks a change of
+ * the number of ranks. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 
 /* Maps values to positions on a drawing, with round numbers for ticks. */
 typedef struct plot_axis {
-    double low, high; /* round, or for a tight axis the values' own */
+    double low, high; /* round numbers, or the extreme values if the axis is tight */
     double step;      /* from tick to tick: 1, 2 or 5 times a power of ten */
     double from, to;  /* the positions of low and high on the drawing */
 } plot_axis;
@@ -25,7 +26,8 @@ static double round_step(double least) {
     return (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10) * power;
 }
 
-/* An axis over low ... high with about `ticks` ticks. tight: it ends at the values. */
+/* Returns an axis over low ... high with about `ticks` ticks. tight: it ends exactly at `low` and
+ * `high`. */
 static plot_axis axis_over(double low, double high, int ticks, int tight) {
     plot_axis a = {.low = low, .high = high};
     if (!(high > low)) { /* a single value is drawn in the middle */
@@ -44,7 +46,7 @@ static double axis_place(const plot_axis *a, double value) {
     return a->from + (value - a->low) / (a->high - a->low) * (a->to - a->from);
 }
 
-/* Further ticks follow in steps of a->step, up to a->high. */
+/* Returns the first tick. Further ticks follow in steps of a->step, up to a->high. */
 static double axis_first_tick(const plot_axis *a) {
     return ceil(a->low / a->step - 1e-9) * a->step;
 }
@@ -62,9 +64,10 @@ static void axis_label(const plot_axis *a, double tick, char *out, size_t size) 
              value != 0 ? units[unit] : "");
 }
 
-/* Selects which of n points to draw if there are too many to distinguish: the lowest and the
- * highest of each of `columns` stretches of x, so no peak is lost, and the first and last of all. x
- * ascends. keep[n] receives indices in order. Returns how many. */
+/* Selects which of n points to draw, in case there are too many to distinguish. Divides the axis
+ * into `columns` columns, and keeps the lowest and the highest point of each, so no peak is lost.
+ * Also keeps the first and the last point of all. x must ascend. keep[n] receives the indices in
+ * ascending order. Returns how many there are. */
 static size_t axis_thin(const plot_axis *a, const double *x, const double *y, size_t n,
                         size_t columns, size_t *keep) {
     size_t kept = 0;
@@ -105,7 +108,7 @@ typedef struct plot_series {
 static const struct {
     const char *key;
     int may_lack;
-    double unit; /* its factor; 0: unchanged */
+    double unit; /* the factor for its values; 0: none */
 } series_keys[SERIES_COLUMNS] = {
     [SERIES_STEP] = {"step", 0},
     [SERIES_LOSS] = {"loss", 0},
@@ -127,7 +130,8 @@ static int series_make_room(plot_series *s) {
     return 0;
 }
 
-/* Returns true if the object is a line of metrics, and adds it after those of earlier steps. */
+/* Returns true if the object is a line of metrics. Adds it after the lines of earlier steps, and
+ * drops lines of the same or later steps. */
 static int series_add_line(plot_series *s, const json_t *line) {
     double values[SERIES_COLUMNS];
     for (int c = 0; c < SERIES_COLUMNS; c++) {
@@ -143,9 +147,9 @@ static int series_add_line(plot_series *s, const json_t *line) {
     return 1;
 }
 
-/* Replaces NaN and Infinity, which other writers use, by null. The longest word, -Infinity, begins
- * with a minus. No key or string of a metrics line contains these words. Returns NULL if out of
- * memory. */
+/* Replaces NaN and Infinity, which other writers use, by null. -Infinity is looked for first, so
+ * that no minus remains. No key or string of a metrics line contains these words. The caller frees
+ * the result; NULL if out of memory. */
 static char *null_numbers(const char *text) {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
     char *mended = malloc(2 * strlen(text) + 1), *out = mended;
@@ -199,8 +203,8 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
 
 /* Reads all lines, except a last one that a kill cut off. A line whose step is not larger than the
  * previous one's means that a run went back; the steps that it repeated replace the earlier ones.
- * DCP_ERR_ARG: there is no file, or it does not contain metrics. In either case series_free frees
- * *out. */
+ * DCP_ERR_ARG: there is no file, or it does not contain metrics. The caller frees *out with
+ * series_free, even after a failure. */
 static int series_read(const char *path, plot_series *out, dcp_error *err) {
     *out = (plot_series){0};
     FILE *file = fopen(path, "re");
@@ -218,14 +222,14 @@ static void series_free(plot_series *s) {
 }
 
 enum { LEFT = 90, WIDTH = 820, RIGHT = 30, TOP = 60, TALL = 190, GAP = 46, PANELS = 3 };
-enum { FEW = 60 }; /* the most points that are also drawn as dots */
+enum { FEW = 60 }; /* a curve of at most this many points also has dots */
 
 typedef struct plot_panel {
     const char *title;
-    series_column column, also; /* a second curve; SERIES_STEP for none */
+    series_column column, also; /* `also`: a second curve; SERIES_STEP: none */
     const char *names[2];
     int from_zero, scatters;
-    double least; /* the least upper end of an axis from zero, to hide noise */
+    double least; /* the least upper end of an axis that begins at zero, to hide noise */
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
@@ -244,12 +248,12 @@ typedef struct plot {
     svg *s;
     const plot_series *data;
     plot_axis steps;
-    double *x, *y; /* [n] of a curve: values, later positions */
+    double *x, *y; /* [n]: the points of a curve, first as values, later as positions */
     size_t *keep;  /* [n] */
 } plot;
 
-/* Collects a column's next points, starting at line *at and advancing it: up to a null value,
- * unless the column may lack values, as evaluations may. */
+/* Collects the next points of a column from line *at onwards, and advances *at. Stops at a null
+ * value, unless the column may lack values, as evaluations may. Returns the number of points. */
 static size_t take_run(plot *p, series_column column, size_t *at) {
     size_t n = 0;
     for (; *at < p->data->n; ++*at) {
@@ -290,14 +294,14 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     return a;
 }
 
-/* How a curve is drawn: few points as dots, a line through all points, a faint line behind another,
- * or a mean. */
+/* How a curve is drawn: a line with dots if there are few points, a plain line, a faint line behind
+ * another one, or the mean. */
 typedef enum curve_style { DOTTED, PLAIN, FAINT, SMOOTH } curve_style;
 
-enum { SMOOTHED = 50, LEAST_SMOOTHED = 10 }; /* a mean is over 1/50 of the points */
+enum { SMOOTHED = 50, LEAST_SMOOTHED = 10 }; /* a mean is over 1/50 of the points, at least 10 */
 
-/* Replaces each value by the mean of the values up to it, whose weights decrease by 1/e over `over`
- * points. */
+/* Replaces each value by a weighted mean of the values up to it. The weights decrease by a factor
+ * of e per `over` points. */
 static void smooth(double *y, size_t n, double over) {
     const double keep = exp(-1 / over);
     double sum = 0, weights = 0;
@@ -311,7 +315,7 @@ static void smooth(double *y, size_t n, double over) {
 static void draw_run(plot *p, const plot_axis *a, size_t n, size_t color, curve_style style) {
     const size_t kept = axis_thin(&p->steps, p->x, p->y, n, WIDTH, p->keep);
     char hint[96];
-    for (size_t i = 0; i < kept; i++) { /* keep[i] >= i */
+    for (size_t i = 0; i < kept; i++) { /* overwrites only used points, because keep[i] >= i */
         const double step = p->x[p->keep[i]], value = p->y[p->keep[i]];
         p->x[i] = axis_place(&p->steps, step);
         p->y[i] = axis_place(a, value);
@@ -335,7 +339,8 @@ static void draw_styled(plot *p, const plot_axis *a, series_column column, size_
     }
 }
 
-/* Draws values that scatter thin behind their mean, if there are enough of them. */
+/* Draws a curve. If it has many points, and its values scatter, draws them as a faint line behind
+ * their mean. */
 static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color,
                        int scatters) {
     const int is_long = count_points(p, column) > FEW;

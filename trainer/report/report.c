@@ -19,18 +19,18 @@
 
 static const double more = 1.2, alike = 1.1;
 static const double least_s = 0.01 * REPORT_BALANCE_STEPS, least_bytes = 64 << 20;
-enum { MOST_STEPS = 8 }; /* of a window */
+enum { MOST_STEPS = 8 }; /* a slow rank is slow in at least this many steps of a window */
 
 typedef struct balance_rank {
     double micro_batches; /* per step */
     double micro_batch_s; /* time per micro-batch, summed over the window */
     int slow_steps;
-    int is[REPORT_BALANCE_KINDS]; /* as last reported */
+    int is[REPORT_BALANCE_KINDS]; /* whether it is slow, or large, as last reported */
 } balance_rank;
 
 struct report_balance {
     int world, working; /* ranks, and ranks with micro-batches */
-    int steps;          /* of this window */
+    int steps;          /* so far in this window */
     report_balance_tell_fn tell;
     void *ctx;
     balance_rank ranks[];
@@ -197,8 +197,9 @@ int report_begin(run_report *r, trainer *t, dcp_error *err) {
 }
 
 /* Gathers what rank 0 reports of all ranks: the largest memory, and the slowest rank with its ratio
- * to the mean. usage: all ranks' compute times; all ranks' memory, kept separately for
- * report_balance_step; then what arrives, three values per rank. */
+ * to the mean. r->usage has three parts: all ranks' compute times; all ranks' memory; and the
+ * values that are received, three per rank. The first two parts are separate arrays for
+ * report_balance_step. */
 static void gather_usage(run_report *r, double compute_s, report_values *v) {
     const int world = r->t->world;
     const double own[3] = {compute_s, (double)peak_bytes(), (double)r->t->k->peak(r->t->k)};
@@ -223,7 +224,8 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
     report_balance_step(r->ranks, times, memory);
 }
 
-/* Tries each line, because a full disk may have room again later. */
+/* Reports the first line that fails, and the first one that succeeds again. Each line is tried,
+ * because a full disk may have room again later. */
 static void note_metrics(run_report *r, uint64_t step, int status, const dcp_error *err) {
     const int failed = status != DCP_OK;
     if (failed && !r->lines_fail)
@@ -268,7 +270,8 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
     }
 }
 
-/* Warns about the first ones immediately; all are counted for the end. */
+/* Warns immediately when batches are skipped for the first time, and counts all of them for the
+ * message at the end. */
 static void tell_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
@@ -369,7 +372,8 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
         sum[i] = t->tl.spent[i];
         sum[OTHER] -= sum[i];
     }
-    if (sum[OTHER] < 0) sum[OTHER] = 0; /* a device works while the host waits and reads */
+    /* below 0 if a device worked while the host waited and read */
+    if (sum[OTHER] < 0) sum[OTHER] = 0;
     for (int i = 0; i < ROWS; i++) most_of[i] = (largest){sum[i], t->rank};
     const int root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
@@ -400,7 +404,7 @@ static void tell_device_memory(const run_report *r) {
                   most / 1048576, (double)unused / 1048576, (double)all / 1048576);
 }
 
-/* Reports measured memory beside what was predicted. */
+/* Reports the measured memory beside the predicted memory. */
 static void tell_memory(const run_report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;

@@ -1,5 +1,5 @@
-/* The output of a run while it continues, including warnings about ranks that are slower or larger
- * than the others. */
+/* The output of a run while it runs, including warnings about ranks that are slower or larger than
+ * the others. */
 #pragma once
 
 #include <dcp/error.h>
@@ -12,10 +12,11 @@
 
 /* Finds ranks that are slower, or larger, than the others by more than a fifth of their mean.
  *
- * Times are compared per micro-batch over REPORT_BALANCE_STEPS steps. A rank is slow if it was slow
- * in most of these steps and in their sum, and if that costs a hundredth of a second per step. A
- * rank is large if it is also at least 64 MiB above the mean. A warning ends once the rank is less
- * than a tenth above the mean. */
+ * Times are compared per micro-batch over REPORT_BALANCE_STEPS steps. A rank is slow if its time is
+ * that far above the others' mean in most of these steps and in their sum, and if this costs more
+ * than a hundredth of a second per step. A rank is large if its memory is that far above the
+ * others' mean, and also more than 64 MiB above it. A warning ends once the rank is less than a
+ * tenth above the mean. */
 
 enum { REPORT_BALANCE_STEPS = 10 };
 
@@ -27,8 +28,8 @@ typedef enum report_balance_kind {
 
 typedef struct report_balance report_balance;
 
-/* Called when a rank becomes slow or large (is 1), and when it no longer is (is 0). ratio: to the
- * others' mean. */
+/* Called when a rank becomes slow or large (is 1), and when it no longer is (is 0). ratio: of the
+ * rank's time or memory to the others' mean. */
 typedef void (*report_balance_tell_fn)(void *ctx, int rank, report_balance_kind kind, int is,
                                        double ratio);
 
@@ -49,26 +50,27 @@ typedef struct run_report {
     struct report_metrics *lines; /* on rank 0; NULL if there is no metrics file */
     report_console console;       /* on rank 0 */
     struct report_balance *ranks; /* on rank 0 */
-    double *usage;                /* [5 * world] on rank 0, as report.c divides it */
+    double *usage;                /* [5 * world] on rank 0; see gather_usage */
     struct report_trace *trace;   /* NULL without --trace */
     int lines_fail;               /* the last line could not be written */
     int is_mute;                  /* stdout has failed */
     uint64_t steps;               /* reported so far */
-    uint64_t skipped;             /* batches in which nothing counts */
+    uint64_t skipped;             /* batches in which nothing counts for the loss */
     double begin, line_at;        /* when the run began, and when the last line was written */
     double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */
     uint64_t sent, sent_across;   /* bytes sent until the last line */
 } run_report;
 
-/* Collective, like all functions below. Opens the metrics file and the trace's file. */
+/* Collective, like all functions of run_report. Opens the metrics file and the trace's file. */
 int report_begin(run_report *r, trainer *t, dcp_error *err);
-/* Excludes `seconds` of the time since the last line from the step. */
+/* Excludes `seconds` from the time of the step that is reported next. */
 void report_leave_out(run_report *r, double seconds);
 
-/* evaluated: the evaluation with which the step ended, if it is done. */
+/* Reports a step. evaluated: the evaluation at the end of the step; ignored unless evaluated->done
+ * is set. */
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated);
-/* Reports an evaluation, which took `seconds`, of the step with which the run begins. It becomes
- * part of that step's line. */
+/* Reports an evaluation of the state from which the run starts, at the step of that state. The
+ * evaluation took `seconds`, and becomes part of that step's line. */
 void report_evaluation(run_report *r, const step_evaluation *evaluated, double seconds);
 /* Ends the reports. Returns the run's exit status: `status`, but PROGRAM_FAILED instead of
  * PROGRAM_DONE if lines for stdout or the trace were lost. */

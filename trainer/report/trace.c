@@ -11,14 +11,15 @@
 #include "programs/fail.h"
 #include "ranks/say.h"
 
-/* Threads of a rank. Gathers and fills have one per lane. */
+/* Threads of a rank. Gathers and fills have one thread per lane. */
 enum { STEPS, COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
 enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
 static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
     "\"traceEvents\": [\n";
 static const char tail[] = "\n]}\n";
-static const double least_wait_s = 1e-6; /* shorter waits only found nothing to wait for */
+/* Shorter waits are not shown, because there was nothing to wait for. */
+static const double least_wait_s = 1e-6;
 
 struct report_trace {
     MPI_Comm comm;
@@ -27,7 +28,7 @@ struct report_trace {
     FILE *file; /* on rank 0; NULL after a failure */
     int is_empty, has_failed;
     long end;               /* where the tail begins */
-    double origin;          /* the start, by rank 0's clock */
+    double origin;          /* the start of the trace, by rank 0's clock */
     double *offsets;        /* [world] on rank 0: seconds to add to a rank's clock */
     timeline_event *others; /* [room] on rank 0: another rank's events */
 };
@@ -56,7 +57,7 @@ static const struct {
     [TIMELINE_SAVE_PUBLISH] = {"publish", SAVE, 0},
 };
 
-/* Finds, on rank 0, by how much rank `r`'s clock must be advanced. */
+/* Returns, on rank 0, the seconds to add to the clock of rank `r`. Called by ranks 0 and `r`. */
 static double compare_clocks(const report_trace *t, int r) {
     double best = 1e300, offset = 0;
     for (int i = 0; i < PINGS; i++) {
@@ -99,7 +100,7 @@ static void name_rank(report_trace *t, int rank) {
     name_thread(t, rank, SAVE, "save");
     name_thread(t, rank, SUMS, "sums");
     name_thread(t, rank, GATHERS, "gathers");
-    name_thread(t, rank, FILLS + 1, "fills of stores"); /* the first store is rarely filled */
+    name_thread(t, rank, FILLS + 1, "fills of stores"); /* +1: the first store is rarely filled */
 }
 
 /* The time since the start in whole nanoseconds. Rounding prevents consecutive events from

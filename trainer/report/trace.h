@@ -1,8 +1,9 @@
 /* --trace: the timelines of all ranks in one file, in Chrome's trace event format, which
- * ui.perfetto.dev and chrome://tracing open. A process is a rank; its threads are the computation,
- * the communication that delays it, saves, gathers in flight, and fills of stores; rank 0 also has
- * the numbered steps. Times are microseconds since the start of the trace, by rank 0's clock; the
- * other clocks are compared with it once, by the fastest of a few round trips.
+ * ui.perfetto.dev and chrome://tracing open. Each rank is shown as a process. Its threads show the
+ * computation, the communication that delays it, saves, sums of gradients and gathers in flight,
+ * and fills of stores. Rank 0 also has a thread with the numbered steps. Times are microseconds
+ * since the start of the trace, by rank 0's clock. The other ranks' clocks are compared with that
+ * clock once, by the fastest of a few round trips.
  *
  * The file is complete JSON after every flush, whatever happens later. A rank needs memory for the
  * events of one flush, rank 0 twice as much. */
@@ -14,11 +15,11 @@
 
 typedef struct report_trace report_trace;
 
-/* DCP_ERR_ARG: a file of that name exists and is not a trace. */
+/* Checks that `path` can be a trace. DCP_ERR_ARG: it exists and is not one. */
 int report_trace_check(const char *path, dcp_error *err);
-/* Collective. Makes the file, and replaces an existing one if it is a trace; otherwise DCP_ERR_ARG.
- * room: the largest number of a rank's events in a flush. begin: rank 0's MPI_Wtime() before
- * anything that the trace is to show; times count from it. */
+/* Collective. Makes the file. Replaces an existing file if it is a trace; otherwise returns
+ * DCP_ERR_ARG. room: the largest number of events that a rank has for one flush. begin: rank 0's
+ * MPI_Wtime() before anything that the trace is to show; times count from it. */
 int report_trace_open(const char *path, MPI_Comm comm, size_t room, double begin,
                       report_trace **out, dcp_error *err);
 /* To be called on rank 0 before the step's flush. Adds the step, which lasted from `begin` to
