@@ -1,5 +1,5 @@
-/* The text passes through the model in pieces, then each chosen token alone; a cache stores what
- * attention needs of the tokens before. */
+/* The model computes the text in pieces, then one chosen token at a time; a cache stores the keys
+ * and values of the earlier tokens. */
 #include "sample/continue.h"
 
 #include <inttypes.h>
@@ -14,14 +14,14 @@
 #include "sample/tokens.h"
 #include <dcp/store.h>
 
-enum { PIECE = 64 }; /* tokens of the text that are computed at once */
+enum { PIECE = 64 }; /* tokens of the text that are computed together */
 enum { MOST_GENERATION = 1 << 20 };
 
 typedef struct sampling {
     const sample_options *o;
     sample_loaded *from;
     sample_tokens *tokens;
-    int32_t *ids; /* [n] of the text */
+    int32_t *ids; /* [n] the text's tokens */
     size_t n;
     uint64_t most; /* the most tokens that may follow */
     json_t *eos;   /* the token that ends a text, or a list of such tokens; may be NULL */
@@ -85,8 +85,8 @@ static int read_generation(dcp_checkpoint *ckpt, json_t **out, dcp_error *err) {
     return status;
 }
 
-/* generation_config.json says what ends a text. It takes precedence over config.json, as in
- * transformers. */
+/* Finds the tokens that end a text. As in transformers, generation_config.json takes precedence
+ * over config.json. */
 static int find_ends(sampling *s, dcp_error *err) {
     json_t *generation;
     const int status = read_generation(s->from->ckpt, &generation, err);
@@ -168,7 +168,7 @@ static void end(sampling *s) {
     free(s->ids);
 }
 
-/* Loads the newest step of a directory that can be loaded. Warns about damaged ones. */
+/* Loads a directory's newest intact step. Warns about damaged steps. */
 static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_loaded *out,
                        dcp_error *err) {
     int status = DCP_ERR_CORRUPT;
@@ -183,7 +183,7 @@ static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_
     return status;
 }
 
-/* A step's folder contains no steps. */
+/* Loads the newest step of a directory, or the step itself if `ckpt` contains no steps. */
 static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t all = 0, n = 0;
@@ -196,7 +196,8 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     return status;
 }
 
-/* Adds the remedy if there is no checkpoint at the path, or it is damaged. */
+/* Fails with *why; if no checkpoint is at the path, or it is damaged, the message also names the
+ * remedy. */
 static int fail_load(int status, const dcp_error *why, dcp_error *err) {
     const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     return core_fail(err, status, "%s%s", why->message,

@@ -8,7 +8,7 @@ typedef struct sample_options {
     int ids;          /* the text and the output are token ids */
     /* A step's folder, or a directory of steps, whose newest intact step is used. */
     const char *ckpt;
-    /* At most that many follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */
+    /* The most tokens that may follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */
     uint64_t tokens;
     double temperature; /* 0: always the likeliest token */
     uint64_t seed;
@@ -16,6 +16,6 @@ typedef struct sample_options {
 
 enum { SAMPLE_TOKENS = 100 };
 
-/* Writes what follows the text to stdout, token by token, up to the model's eos_token_id. Returns
- * the exit status, after a message if it is not PROGRAM_DONE. */
+/* Writes the continuation to stdout, token by token, up to the model's eos_token_id. Returns the
+ * exit status, after a message if it is not PROGRAM_DONE. */
 int sample_continue(const sample_options *o);

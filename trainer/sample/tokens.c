@@ -29,7 +29,7 @@ static int read_meta(sample_loaded *s, dcp_error *err) {
                      path);
 }
 
-/* A model of images, vectors or speech continues no text. */
+/* Fails if the model does not continue text: because it speaks, or takes images or vectors. */
 static int check_takes_text(const sample_loaded *s, const char *path, const char *type,
                             dcp_error *err) {
     if (model_speaks(s->m))
@@ -69,7 +69,8 @@ static void collect_params(const model *m, const model_param **list) {
             list[n++] = model_unit_param(m, unit, i);
 }
 
-/* The first difference. */
+/* How the model's tensors differ from the checkpoint's: the number of differences, and the first
+ * one. */
 typedef struct difference {
     int there;
     char text[400];
@@ -189,9 +190,9 @@ const float *const *sample_loaded_params(const sample_loaded *s, size_t stage) {
     return (const float *const *)s->params + s->first[model_stage_unit(s->m, stage)];
 }
 
-/* The number of bytes of a character that begins with this byte; 0 if no character does. Its second
- * byte is from *low to *high. This is UTF-8 as in RFC 3629: the shortest form, no surrogates,
- * nothing above U+10FFFF. */
+/* Returns the number of bytes of a character that begins with `first`, or 0 if no character does.
+ * The character's second byte, if any, is from *low to *high. This is UTF-8 as in RFC 3629: the
+ * shortest form, no surrogates, nothing above U+10FFFF. */
 static size_t length_of(unsigned char first, unsigned char *low, unsigned char *high) {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     *high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
@@ -228,10 +229,10 @@ void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FI
     for (size_t i = 0; i < n; i++) put_byte(c, (unsigned char)bytes[i], to);
 }
 
-/* sample_choose draws the first token at which the sum of probabilities exceeds a random number
- * from [0, 1). */
+/* sample_choose adds up the tokens' probabilities, and chooses the token at which the sum first
+ * exceeds a random number from [0, 1). */
 
-/* The seed's random number `at`, from [0, 1). */
+/* Returns number `at` of the seed's sequence of random numbers in [0, 1). */
 static double chance(uint64_t seed, uint64_t at) {
     const uint64_t stream = random_stream("sample");
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -245,7 +246,7 @@ static double chance(uint64_t seed, uint64_t at) {
 int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                   uint64_t at, int32_t *out) {
     const size_t best = model_likeliest(logits, classes);
-    if (best == classes || !isfinite(logits[best])) return 0; /* or all logits are minus infinity */
+    if (best == classes || !isfinite(logits[best])) return 0; /* NaN, or infinite */
     *out = (int32_t)best;
     if (temperature <= 0.0) return 1;
     double sum = 0.0, passed = 0.0;
@@ -261,12 +262,12 @@ int sample_choose(const float *logits, size_t classes, double temperature, uint6
     return 1;
 }
 
-/* Tokens are bytes if the step's about.json says that the run's data were text. For older steps,
- * and copies without that file, they are bytes if the model has 256 tokens and was trained with
- * dcp-train. A model with a tokenizer has tokens of its own, unless it has 256 and was trained on
- * text. */
+/* Tokens are bytes if the step's about.json says that the run's data were text. Older steps, and
+ * copies without that file, do not say so; then tokens are bytes if the model has 256 tokens and
+ * was trained with dcp-train. A checkpoint that carries a tokenizer is an exception: its tokens are
+ * the tokenizer's, unless the model has 256 tokens and was trained on text. */
 
-enum { BYTES = 256, SHOWN = 40 /* characters of an invalid id */ };
+enum { BYTES = 256, SHOWN = 40 /* characters of an invalid id in a message */ };
 
 static const char space[] = " \t\n\v\f\r"; /* between ids */
 static const char section[] = "/files/";
@@ -274,7 +275,7 @@ static const char section[] = "/files/";
 struct sample_tokens {
     int as_ids;
     const char *where;
-    uint64_t classes; /* of the model's vocabulary */
+    uint64_t classes; /* tokens in the model's vocabulary */
     int is_begun;     /* an id was written */
     sample_characters written;
 };
@@ -292,7 +293,7 @@ static int was_text(const sample_loaded *from, int *told) {
     return is;
 }
 
-/* The name of a tokenizer's file that the checkpoint carries; NULL if there is none. */
+/* Returns the name of a tokenizer's file that the checkpoint carries, or NULL. */
 static const char *carried_tokenizer(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
@@ -345,7 +346,8 @@ static void read_bytes(const char *text, int32_t *ids, size_t *n) {
     for (*n = 0; text[*n]; ++*n) ids[*n] = (unsigned char)text[*n];
 }
 
-/* The id that a word of n characters represents; -1 if it is not an id below `classes`. */
+/* Returns the id that a word of n characters represents, or -1 if that is not an id below
+ * `classes`. */
 static int32_t read_id(const char *word, size_t n, uint64_t classes) {
     uint64_t id = 0;
     for (size_t i = 0; i < n && id < classes; i++) {
@@ -382,7 +384,8 @@ int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, 
     return DCP_OK;
 }
 
-/* Tokens that are not bytes have no text: vocabularies are often rounded up. */
+/* Writes nothing for an id above 255, which is not a byte; a vocabulary that is rounded up has such
+ * ids. */
 static void write_byte(sample_tokens *t, int32_t id) {
     const char byte = (char)id;
     if (id < BYTES) sample_characters_put(&t->written, &byte, 1, stdout);

@@ -15,7 +15,7 @@
 
 /* The struct owns all members until it is closed. */
 typedef struct sample_loaded {
-    dcp_comm *comm; /* only this process */
+    dcp_comm *comm; /* contains only this process */
     dcp_checkpoint *ckpt;
     json_t *meta; /* what the trainer saved beside the tensors */
     model *m;
@@ -24,20 +24,21 @@ typedef struct sample_loaded {
     void *memory;
 } sample_loaded;
 
-/* path: a step's folder, of either layout, saved by any number of ranks. Computes in bf16 if the
- * run did. DCP_ERR_ARG: the step holds no language model of the trainer. DCP_ERR_MISMATCH: its
- * tensors are not those of its model. Otherwise the errors of dcp_load. Closed again after a
- * failure. */
+/* path: a step's folder, of either layout, saved by any number of ranks. The model computes in bf16
+ * if the run did. DCP_ERR_ARG: the step holds no language model of the trainer. DCP_ERR_MISMATCH:
+ * the step's tensors are not those of its model. Otherwise the errors of dcp_load. After a failure
+ * nothing remains open. */
 int sample_loaded_open(const char *path, sample_loaded *out, dcp_error *err);
 void sample_loaded_close(sample_loaded *s);
 
-/* The parameters that model_forward requires for the stage. */
+/* Returns the parameters that model_forward requires for the stage. */
 const float *const *sample_loaded_params(const sample_loaded *s, size_t stage);
 
-/* Turns bytes that arrive in any parts into UTF-8 for people, writing only complete characters. */
+/* Turns bytes, however they are divided among calls, into readable UTF-8: only complete characters
+ * are written. */
 
 typedef struct sample_characters {
-    unsigned char begun[4]; /* of an incomplete character */
+    unsigned char begun[4]; /* the bytes of an incomplete character */
     size_t n;
 } sample_characters;
 
@@ -45,14 +46,14 @@ typedef struct sample_characters {
  * with Python's errors="replace". */
 void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FILE *to);
 
-/* Chooses the next token from the logits of all. Temperature 0: the likeliest one, the first of
- * equals. Otherwise random, with probabilities softmax(logits / temperature): the seed's random
- * number `at` decides, the same on any machine. Returns 0 if a logit is not a number. */
+/* Chooses the next token from the logits of all tokens. Temperature 0: the likeliest token, the
+ * first of equals. Otherwise the choice is random, with probabilities softmax(logits /
+ * temperature); it depends on number `at` of the seed's random sequence, the same on any machine.
+ * Returns 0 if a logit is NaN, or the largest one is infinite. */
 int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                   uint64_t at, int32_t *out);
 
-/* How a sample's tokens are given and printed: as text, in which each token is a byte, or as
- * ids. */
+/* How a sample's tokens are read and printed: as text, in which each byte is a token, or as ids. */
 
 typedef struct sample_tokens sample_tokens;
 
@@ -66,6 +67,6 @@ void sample_tokens_close(sample_tokens *t); /* NULL is ignored */
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err);
 
-/* Writes a token to stdout: its text, as far as characters are complete, or its id, with a space
+/* Writes a token to stdout: as text, once a character is complete, or as an id, with a space
  * between ids. */
 void sample_tokens_write(sample_tokens *t, int32_t id);
