@@ -9,7 +9,7 @@
 #include "random/random.h"
 #include "ranks/say.h"
 
-enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of the products that are measured */
+enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* for the products that are measured */
 enum { PIECE_ELEMS = 1 << 12 };
 
 static int fail_to_open(const config *c, int status, dcp_error *err) {
@@ -65,7 +65,7 @@ int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error
     return failed;
 }
 
-/* Computes one product of square matrices of that type. */
+/* Computes one product of two square matrices of elements of `type`. */
 static void multiply(kernels *k, kernels_type type, float *memory, size_t side) {
     const float *a = memory + side * side, *b = a + side * side;
     if (type == KERNELS_BF16)
@@ -75,7 +75,8 @@ static void multiply(kernels *k, kernels_type type, float *memory, size_t side) 
     k->sync(k);
 }
 
-/* Measures this rank's products per second while all ranks compute them. */
+/* Returns the floating-point operations per second of this rank's products, while all ranks compute
+ * products. */
 static double measure_rate(kernels *k, kernels_type type, float *memory, size_t side,
                            MPI_Comm comm) {
     const double at_least_s = 0.02, flop = 2.0 * (double)(side * side) * (double)side;
@@ -91,8 +92,8 @@ static double measure_rate(kernels *k, kernels_type type, float *memory, size_t 
     return flop * products / passed;
 }
 
-/* Fills memory with the same normal numbers of that type, repeatedly: products of zeros need less
- * power, and therefore less time. */
+/* Fills memory with normally distributed numbers of `type`, the same few repeated. Zeros would not
+ * do: products of zeros need less power, and therefore less time. */
 static void fill_operands(kernels *k, kernels_type type, char *memory, size_t bytes) {
     float wide[PIECE_ELEMS];
     uint16_t narrow[PIECE_ELEMS];
@@ -117,7 +118,7 @@ static size_t choose_side(kernels *k, kernels_type type) {
     for (size_t side = LEAST_SIDE; side < MOST_SIDE; side *= 2) {
         float *memory = take_operands(k, type, side);
         if (!memory) return LEAST_SIDE;
-        multiply(k, type, memory, side); /* includes compilation */
+        multiply(k, type, memory, side); /* not timed, because kernels are compiled first */
         const double start = MPI_Wtime();
         multiply(k, type, memory, side);
         const double took = MPI_Wtime() - start;
@@ -137,7 +138,7 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     for (int i = 0; i < TIMINGS && !failed; i++) {
         double now = measure_rate(k, type, memory, side, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
-        if (now > rate) rate = now; /* other work can only slow it down */
+        if (now > rate) rate = now; /* other work can only slow products down */
     }
     k->free(k, memory);
     return rate;

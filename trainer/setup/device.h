@@ -1,4 +1,4 @@
-/* The backend that a run computes with, and a warning about parts of the machine that would be
+/* Opens the backend that a run computes with, and warns about parts of the machine that would be
  * idle. */
 #pragma once
 
@@ -13,7 +13,8 @@ typedef struct config config;
 
 /* Opens the configuration's `device`; auto selects a GPU if one exists and this build has CUDA.
  * number: this rank's index among the ranks of its host, which share the host's devices evenly.
- * DCP_ERR_UNSUPPORTED: the device does not exist, or cannot do what else is configured. */
+ * DCP_ERR_UNSUPPORTED: the device does not exist, or does not support something else in the
+ * configuration. */
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err);
 
 /* Makes the dcp_device through which libdcp saves from the memory of k and loads into it. *out is
@@ -22,14 +23,14 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err);
 
 /* Measures the floating-point operations per second of matrix products of `type`, added up over all
  * ranks while all of them compute. mfu is relative to this peak. Collective; lasts some 50 ms.
- * Returns 0 if out of memory. */
+ * Returns 0 if a rank is out of memory. */
 double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 
 /* Rank 0 warns if there are fewer micro-batches than ranks: a rank without one holds its part of
  * the state and waits for the others. */
 void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 
-/* Collective. Reports if this host has more cores than ranks, and a step has work for more ranks. A
- * rank computes on one core, whatever OMP_NUM_THREADS says, so that the number of threads does not
- * change the bits. */
+/* Collective. Reports if this host has more cores than ranks, and a step has enough micro-batches
+ * for more ranks. A rank computes on one core, whatever OMP_NUM_THREADS says, because another
+ * number of threads could change the bits. */
 void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm);

@@ -1,5 +1,5 @@
-/* Estimates: a step's data, and roughly what HDF5 and the tables add. Existing steps occupy room
- * that newer ones will get. */
+/* The size of a step is an estimate: its data, and roughly what HDF5 and the tables add. Existing
+ * steps count as room that newer steps will have, because newer steps replace them. */
 #include "setup/disk_room.h"
 
 #include <inttypes.h>
@@ -29,11 +29,11 @@
 enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 };
 
 typedef struct room_needs {
-    uint64_t step;         /* bytes of one */
-    uint64_t steps, there; /* how many will exist at once, and how many exist now */
-    uint64_t unused;       /* bytes that are free for this store */
+    uint64_t step;         /* bytes of one step */
+    uint64_t steps, there; /* the number of steps that will exist at once, and that exist now */
+    uint64_t unused;       /* free bytes that this store can use */
     uint64_t device;
-    char name[64];         /* the key */
+    char name[64];         /* the store's key in the configuration */
     char folder[PATH_MAX]; /* an existing folder on the store's file system */
 } room_needs;
 
@@ -44,7 +44,8 @@ static uint64_t whole_step(const config *c, const fsdp_layout *layout) {
            layout->trained_params * optim_element_bytes(type);
 }
 
-/* For a private store: a host's part of the step, and the redundancy that it holds for others. */
+/* For a private store: returns the bytes of a step on one host, with the redundancy that the host
+ * holds for others. */
 static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     const uint64_t part = step / (uint64_t)hosts;
     const int group = hosts < LARGEST_GROUP ? hosts : LARGEST_GROUP;
@@ -54,7 +55,8 @@ static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     return part + part * (uint64_t)lost / (uint64_t)(group - lost);
 }
 
-/* While a step is published, the one that it will replace still exists. */
+/* Returns the number of steps that exist at once at most: one more than `keep`, because the oldest
+ * step is removed only after the new one is published. */
 static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
     const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
     return store->keep && store->keep < saves ? (uint64_t)store->keep + 1 : saves;
@@ -70,8 +72,8 @@ static uint64_t steps_there(const char *path) {
     return complete;
 }
 
-/* Finds the path, or the nearest existing folder above it. If the path contains names that the
- * library fills in, only the part before them counts. */
+/* Finds the path, or the nearest existing folder above it. If the path contains a placeholder such
+ * as {rank}, only the part before the placeholder counts. */
 static int find_folder(const char *path, char *out, struct stat *st) {
     snprintf(out, PATH_MAX, "%s%.*s", *path == '/' ? "" : "./", (int)strcspn(path, "{"), path);
     while (stat(out, st) != 0) {
@@ -97,7 +99,7 @@ static int measure_store(const config *c, size_t i, uint64_t step, int hosts, ro
     if (i + 1 == c->n_stores) snprintf(out->name, sizeof out->name, "checkpoint.dir");
     if (find_folder(store->path, out->folder, &st) != 0 || statvfs(out->folder, &fs) != 0)
         return -1;
-    if (out->steps <= out->there) out->steps = out->there + 1; /* saved before any is removed */
+    if (out->steps <= out->there) out->steps = out->there + 1; /* a save precedes a removal */
     out->device = st.st_dev;
     out->unused = (uint64_t)fs.f_bavail * fs.f_frsize;
     return 0;
@@ -107,8 +109,8 @@ static uint64_t bytes_to_come(const room_needs *n) {
     return n->steps > n->there ? (n->steps - n->there) * n->step : 0;
 }
 
-/* Measures all stores. Those on the same file system share its free space, in their order. Returns
- * how many could be measured. */
+/* Measures all stores. Of stores on the same file system, each gets the free space that the ones
+ * before it leave. Returns how many stores could be measured. */
 static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts, room_needs *out) {
     const uint64_t step = whole_step(c, layout);
     size_t n = 0;
@@ -123,8 +125,8 @@ static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts,
     return n;
 }
 
-/* Predicts what will happen to the run. A save needs room beside the newest step; older steps can
- * be removed. */
+/* Predicts what will happen to the run's saves. A save succeeds if there is room for the new step
+ * beside the newest one, because older steps can be removed. */
 static const char *outcome(const room_needs *n) {
     const uint64_t hold = n->there + n->unused / n->step;
     if (hold >= n->steps) return "fits";
@@ -188,8 +190,8 @@ void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
     print_obstacles(c);
 }
 
-/* Opens the stores, and waits for those that ranks of an earlier start hold: they may have been
- * killed a moment ago, together with the dcp-run that started them. */
+/* Opens the stores. Waits for a store that ranks of an earlier start still hold: these ranks may
+ * have been killed a moment ago, together with the dcp-run that started them. */
 static int open_stores(trainer *t, dcp_error *err) {
     const dcp_tiers_options options = {.size = sizeof options,
                                        .take_over = t->c->takes_over,
@@ -217,8 +219,8 @@ static int open_stores(trainer *t, dcp_error *err) {
     }
 }
 
-/* Also after dcp-run has started fewer ranks, or on other hosts, because that may change what a
- * store survives. */
+/* Reports which losses the private stores survive; at each start, because fewer ranks or other
+ * hosts may change that. */
 static void tell_survived(const trainer *t) {
     for (size_t i = 0; i < t->c->n_stores; i++) {
         const char *path = t->c->stores[i].path;

@@ -1,6 +1,6 @@
-/* Checks that checkpoints have room, from the size of a step, the number of steps that a store will
- * hold at once, and the free space of its file system as this machine sees it. Also opens the run's
- * list of stores. */
+/* Checks that checkpoints have room: compares the size of the steps that a store will hold at once
+ * with the free space of its file system, as this machine sees it. Also opens the run's list of
+ * stores. */
 #pragma once
 
 #include <dcp/error.h>
@@ -8,19 +8,21 @@
 #include "fsdp/shard_layout.h"
 #include "step/trainer.h"
 
-/* The reason, as reported to dcp-run, why a run failed that could not save its last step. */
+/* What a run reports to dcp-run as the reason for its failure if it could not save its last
+ * step. */
 #define SETUP_NO_ROOM "there is no room for another step"
 
 typedef struct config config;
 
-/* Rank 0 only. Warns about each store whose steps will not all have room, and says what follows
- * from that. hosts: the number of hosts that the ranks are on; in a private store each holds a part
- * of a step. DCP_ERR_NO_SPACE: dcp-run restarts a run that has failed for lack of room, and there
- * still is no room; the run would compute all steps once more, and lose them. */
+/* Rank 0 only. Warns about each store without room for all of its steps, and says what that means
+ * for the run. hosts: the number of hosts that the ranks run on; in a private store each host holds
+ * a part of a step. DCP_ERR_NO_SPACE: dcp-run has restarted a run that failed for lack of room, and
+ * there still is no room. The run would only compute the same steps again, and lose them again. */
 int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err);
 
-/* Prints the same for all stores as a table on stdout, and the stores that a run could not use now,
- * because they cannot be written or because another writer has them. */
+/* Prints a table of all stores on stdout: their steps, their room, and what that means for a run.
+ * Then lists the stores that a run could not use now, because they are not writable or another
+ * writer has them. */
 void setup_room_print(const config *c, const fsdp_layout *layout, int hosts);
 
 /* Collective. Takes the stores' locks, waiting for those that an earlier start may still hold

@@ -8,8 +8,8 @@
 
 typedef struct config config;
 
-/* Makes the model that is trained, as the configuration describes it. Needs no ranks. */
+/* Makes the model that the configuration describes. Not collective. */
 int setup_model(const config *c, model **out, dcp_error *err);
-/* The number of tokens of a sample, possibly that of a stored batch; 0 if the model takes no
- * tokens. */
+/* *out: the number of tokens of a sample, which for a stored batch is read from the batch's file; 0
+ * if the model takes no tokens. */
 int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err);

@@ -13,9 +13,9 @@
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
 
-/* The plan of rank 0, which holds the most, for `ranks` ranks on one host, or with is_on_gpu on one
- * GPU each. Ranks share gathered units only in the host's memory. The caller destroys *layout,
- * which *out refers to. */
+/* Makes the plan of rank 0, the rank that holds the most. All `ranks` ranks are on one host; with
+ * is_on_gpu, each has a GPU of its own. Ranks share gathered units only in the host's memory. *out
+ * refers to *layout, which the caller destroys. */
 static int setup_planned(const config *c, const model *m, int ranks, int is_on_gpu, fsdp_plan *out,
                          fsdp_layout **layout, dcp_error *err) {
     *layout = NULL;
@@ -24,7 +24,7 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
                        .offloads = c->offloads,
                        .is_on_host = c->offloads && (is_on_gpu || !c->offload_path),
                        .is_shared = c->shares_memory && !is_on_gpu};
-    if (out->is_on_host) out->is_shared = 0; /* then units are on a device */
+    if (out->is_on_host) out->is_shared = 0; /* parameters on the host imply units on a device */
     int status = fsdp_strategy_of(c, ranks, &out->strategy, err);
     if (status == DCP_OK)
         status = fsdp_layout_of_model(m, c->frozen, &out->strategy, 0, ranks, layout, err);
@@ -32,19 +32,20 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
     return status;
 }
 
-/* In GB of 10^9 bytes: at least that much is available on a GPU that is sold with this size. */
+/* The sizes in which GPUs are sold, in GB. At least size * 10^9 bytes are available on such a
+ * GPU. */
 static const uint64_t sizes[] = {8, 16, 24, 40, 80};
 static const uint64_t bytes_of_gb = 1000000000;
 
-/* Memory that no plan includes: CUDA's context of 300 to 500 MiB, code that it loads later
- * (LOADED_LATER), and the workspace of products (CUDA_WORKSPACE). */
+/* Memory that no plan includes: CUDA's context of 300 to 500 MiB, code that CUDA loads later
+ * (LOADED_LATER), and the workspace of matrix products (CUDA_WORKSPACE). */
 static const uint64_t cuda_bytes = (uint64_t)800 << 20;
-/* NCCL's buffers for each rank that a rank sends to directly, on a host of 8 H100s, where they are
- * largest (3.3 GB for the 7 others: github.com/NVIDIA/nccl/issues/1685). */
+/* NCCL's buffers, per rank that a rank sends to directly. Measured on a host with 8 H100s, where
+ * they are largest (3.3 GB for the 7 other GPUs: github.com/NVIDIA/nccl/issues/1685). */
 static const uint64_t peer_bytes = (uint64_t)448 << 20;
-enum { MOST_PEERS = 7 }; /* the other GPUs of a host; further ones share their buffers */
+enum { MOST_PEERS = 7 }; /* the other GPUs of a host; ranks on other hosts use the same buffers */
 
-/* Options that are added to the configuration's own. */
+/* The ways to run that are compared: the configuration, with these options turned on. */
 static const struct {
     int checkpointing, offloads;
     const char *name;
@@ -57,7 +58,7 @@ static uint64_t peers_of(int ranks) {
     return ranks > MOST_PEERS ? MOST_PEERS : (uint64_t)ranks - 1;
 }
 
-/* The memory of CUDA, and of NCCL for each communicator that it makes. */
+/* Returns the bytes that CUDA needs, and NCCL for all of its communicators. */
 static uint64_t library_bytes(const fsdp_layout *layout) {
     uint64_t peers = peers_of(layout->world);
     if (layout->shards > 1 && layout->shards < layout->world)
@@ -65,7 +66,8 @@ static uint64_t library_bytes(const fsdp_layout *layout) {
     return cuda_bytes + peers * peer_bytes;
 }
 
-/* *libraries: the part of *bytes that libraries need. */
+/* Predicts the memory of a rank on its GPU. *libraries: the part of *bytes that CUDA and NCCL
+ * need. */
 static int measure(const config *c, const model *m, int ranks, uint64_t sequence, uint64_t *bytes,
                    uint64_t *libraries, dcp_error *err) {
     fsdp_plan plan;
@@ -103,8 +105,9 @@ static void print_fit(int ranks, uint64_t gb, const uint64_t *bytes) {
            way > 0 && way < WAYS ? ways[way].name : "");
 }
 
-/* Prints how much memory a rank with a GPU of its own needs on it, as configured and with the
- * options that need less, and which of them fit. m: the model of c. sequence: tokens per sample. */
+/* Prints how much memory a rank needs on a GPU of its own, as configured and with options that
+ * reduce it. Then prints for each size of GPU the first of these ways that fits. m: the model of c.
+ * sequence: tokens per sample. */
 static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t sequence,
                                dcp_error *err) {
     uint64_t bytes[WAYS], libraries;
@@ -119,7 +122,7 @@ static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t se
     return DCP_OK;
 }
 
-/* The common prefix of the names of a unit's parameters, such as "model.layers.0". */
+/* Writes the common prefix of the names of a unit's parameters, such as "model.layers.0". */
 static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {
     snprintf(out, size, "%s", number ? unit->params[0].info.name : "root");
     if (!number) return;
@@ -138,7 +141,7 @@ static uint64_t unit_params(const fsdp_unit *unit) {
     return sum;
 }
 
-/* How often a step gathers the unit. */
+/* Returns how often one step gathers the unit. */
 static uint64_t gathers_of(const fsdp_plan *plan, size_t unit) {
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     uint64_t times = 0;
@@ -222,7 +225,8 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
-/* The number of parameters of a talker is often given without those of its code predictor. */
+/* Prints the number of a talker's parameters without those of its code predictor, as publications
+ * often give it. */
 static void print_talker(const fsdp_layout *layout) {
     static const char predictor[] = "talker.code_predictor.";
     uint64_t others = 0;

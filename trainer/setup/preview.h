@@ -1,5 +1,6 @@
-/* --plan: what a run on the given number of ranks will hold and send, and whether the ranks fit
- * into GPUs of the usual sizes, whatever this machine has. No run is started. */
+/* --plan: predicts what a run on the given number of ranks would hold and send, and whether a rank
+ * would fit into a GPU of one of the usual sizes. This machine's own memory plays no role. No run
+ * is started. */
 #pragma once
 
 #include <dcp/error.h>
@@ -13,6 +14,6 @@ typedef struct config config;
 
 typedef struct config config;
 
-/* Prints units, memory and traffic of rank 0, which holds the most. Reads no data except the length
- * of a stored batch. */
+/* Prints the units, memory and traffic of rank 0, the rank that holds the most. Reads no data,
+ * except for the length of a stored batch. */
 int setup_preview_print(const config *c, int ranks, dcp_error *err);

@@ -18,8 +18,8 @@
 
 static uint64_t smaller_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Returns UINT64_MAX, no limit, for "max" and for a missing file, such as that of the topmost
- * group. */
+/* Reads a limit of a control group. Returns UINT64_MAX, no limit, if the file contains "max" or is
+ * missing; the topmost group has no such file. */
 static uint64_t read_limit(const char *folder, const char *group, const char *name) {
     char path[PATH_MAX];
     uint64_t bytes = UINT64_MAX;
@@ -32,8 +32,8 @@ static uint64_t read_limit(const char *folder, const char *group, const char *na
     return bytes;
 }
 
-/* A group is also limited by the groups that contain it. Inside a container the topmost group is
- * the container's, whatever its name is outside. */
+/* Returns the smallest limit of the group and of the groups that contain it. Inside a container the
+ * topmost group is the container's own, whatever its name is outside. */
 static uint64_t find_limit(const char *folder, char *group, const char *name) {
     uint64_t bytes = read_limit(folder, group, name);
     for (char *end = strrchr(group, '/'); end; end = strrchr(group, '/')) {
@@ -43,7 +43,8 @@ static uint64_t find_limit(const char *folder, char *group, const char *name) {
     return bytes;
 }
 
-/* Reads lines of the form "NUMBER:CONTROLLERS:GROUP"; version 2 has no controllers. */
+/* Returns the smallest limit of all groups of this process. /proc/self/cgroup has lines of the form
+ * "NUMBER:CONTROLLERS:GROUP"; CONTROLLERS is empty for version 2. */
 static uint64_t find_limit_of_groups(void) {
     char line[PATH_MAX + 256];
     uint64_t bytes = UINT64_MAX;
@@ -79,12 +80,13 @@ setup_machine_memory setup_machine_memory_find(void) {
 
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)38 << 20;
-static const uint64_t messages_bytes = (uint64_t)4 << 20; /* of MPI and libdcp between ranks */
-/* For an update or a save: 16 MiB, and 3 to 10 MiB that the kernel maps around each page. */
+static const uint64_t messages_bytes = (uint64_t)4 << 20; /* for messages of MPI and libdcp */
+/* Mapped pages of offloaded parts during an update or a save: 16 MiB in use, and 3 to 10 MiB that
+ * the kernel maps around them. */
 static const uint64_t paged_bytes = (uint64_t)22 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
-/* If several ranks of a host save, runs at least this long are written directly from their
- * memory. */
+/* If several ranks of a host save, a run of at least this many bytes is written directly from the
+ * memory of its rank. */
 static const uint64_t short_run_bytes = (uint64_t)64 << 10;
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -95,7 +97,8 @@ static uint64_t sample_bytes(const model *m, uint64_t sequence) {
            (model_sample_ids(&s) + model_sample_values(&s) + s.targets + (s.packed ? s.tokens : 0));
 }
 
-/* The buffers of a save of `saved` bytes and of files, on one host. */
+/* Returns the bytes of the buffers of a save on one host. saved: bytes of tensors. files: bytes of
+ * files that the checkpoint carries. */
 static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved, uint64_t files) {
     const fsdp_layout *l = plan->layout;
     if (l->world == 1) return smaller(save_buffers, saved + files);
@@ -109,7 +112,8 @@ static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved, uint64_t files
     return smaller(save_buffers, (uint64_t)own + files);
 }
 
-/* The largest number of a table's rows that a rank can look up in the whole run. */
+/* Returns the largest number of rows of an embedding table that a rank can look up in the whole
+ * run. */
 static double lookups(const config *c, const fsdp_plan *plan, uint64_t sequence) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     return (double)c->max_steps * (double)fsdp_micro_batches_steps(&batches) * (double)c->micro *
@@ -188,7 +192,7 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* "203.00 MiB per rank (...)" */
+/* Writes the needs by kind, such as "203.00 MiB per rank (...)". */
 static void describe_needs(const needs *n, char *out, size_t size) {
     const setup_memory *m = &n->m;
     snprintf(out, size,
@@ -198,7 +202,8 @@ static void describe_needs(const needs *n, char *out, size_t size) {
              setup_mib(m->activations), setup_mib(m->partial), setup_mib(n->later));
 }
 
-/* Collective. Adds up what the ranks on this rank's device need. */
+/* Collective. Adds up the bytes that the ranks on this rank's device need, and counts these
+ * ranks. */
 static void add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks) {
     MPI_Comm sharers;
     fsdp_mesh_sharers(t->comm, t->k->device(t->k), &sharers);
@@ -225,8 +230,9 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     uint64_t together;
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
-    MPI_Barrier(t->comm); /* all ranks have freed the operands of their measurement */
-    int status = ranks_agree(t->comm, predict(t, &n, err), err); /* before any allocates */
+    MPI_Barrier(t->comm); /* now all ranks have freed the operands of setup_device_peak */
+    int status = ranks_agree(t->comm, predict(t, &n, err), err); /* before any rank allocates
+                                                                  * memory */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);
     status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);

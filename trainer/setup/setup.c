@@ -1,6 +1,6 @@
-/* Preparing a run. setup_plan first checks what is cheap and most often wrong, without touching a
- * checkpoint directory; setup_start continues with memory, stores and the initial state. Ranks
- * agree after each step. */
+/* Prepares a run. setup_plan comes first: it checks what is cheap to check and most often wrong,
+ * without touching a checkpoint directory. setup_start continues with memory, stores and the
+ * initial state. The ranks agree on a status after each part. */
 #include "setup/setup.h"
 
 #include <inttypes.h>
@@ -42,8 +42,8 @@
 #include <dcp/mpi.h>
 #include <dcp/tiers.h>
 
-/* Collective. This rank's index among the ranks of its machine, which may share the machine's
- * devices. */
+/* Collective. Returns this rank's index among the ranks of its machine; they may share the
+ * machine's devices. */
 static unsigned rank_on_machine(MPI_Comm comm) {
     MPI_Comm machine;
     int number;
@@ -53,7 +53,7 @@ static unsigned rank_on_machine(MPI_Comm comm) {
     return (unsigned)number;
 }
 
-/* The exit status of a failure at the start. */
+/* Returns the exit status for a failure at the start. */
 static int exit_status_of(int status) {
     switch (status) {
     case DCP_OK:
@@ -96,9 +96,10 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
     return core_fail(err, DCP_ERR_ARG, "%s: ranks see different data under %s", key, path);
 }
 
-/* Warns if the data to evaluate on are among the training data, which happens if a folder of data
- * also holds what was held out. Does not warn for images, whose folders hold both and of which
- * data.path uses a part, or if the same path is given twice, which is intentional. */
+/* Warns if the evaluation data are among the training data. This happens if the folder of the
+ * training data also contains the data that were held out. There is no warning for images, because
+ * data.path uses only a part of such a folder, and none if both keys have the same path, because
+ * that is intentional. */
 static void warn_of_shared(const config *c, const char *key, const char *path) {
     if (strcmp(c->data_type, "idx") == 0 || strcmp(path, c->eval_path) == 0) return;
     char *file = data_files_shared(path, c->eval_path);
@@ -134,7 +135,8 @@ static int open_all_data(trainer *t, dcp_error *err) {
     return status == DCP_OK ? step_evaluate_check(t, err) : status;
 }
 
-/* Counts the operations per sample, which depend on which of its parameters the layout trains. */
+/* Counts the operations per sample. Their number depends on which of the model's parameters are
+ * trained; the layout records that. */
 static int count_flops(trainer *t, dcp_error *err) {
     unsigned char *trained = malloc(t->layout->n_params), *next = trained;
     if (!trained) return core_fail_memory(err, t->layout->n_params);
@@ -148,7 +150,7 @@ static int count_flops(trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* number: this rank's index on its host. */
+/* Makes the kernels and the state. number: this rank's index on its host. */
 static int make_state(trainer *t, unsigned number, dcp_error *err) {
     int status = setup_device_open(t->c, number, &t->k, err);
     if (status != DCP_OK) return status;
@@ -178,8 +180,8 @@ static int make_transport(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* An accumulation that contradicts the number of ranks is a mistake at the start of a run. A
- * resumed run ignores it, because the number of ranks may have changed. */
+/* A gradient_accumulation_steps that contradicts the number of ranks is an error at the start of a
+ * run. A resumed run ignores the contradiction, because the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
     dcp_error why;
@@ -204,8 +206,8 @@ static void tell_packed(const trainer *t) {
               records, 100 * share);
 }
 
-/* Writes " (3 files, 1.2 GB)" into text[64]; "" if the data are not such files. Warns about a text
- * with bytes that no text has, which is used all the same. */
+/* Writes a text such as " (3 files, 1.2 GB)" into text[64], or "" if the data are not text files.
+ * Warns if a file contains a byte that no text has, but uses the file nevertheless. */
 static const char *tell_files(const trainer *t, const data *samples, const char *key, char *text) {
     data_contents found;
     char bytes[32];
@@ -248,7 +250,8 @@ static void tell_plan(const trainer *t) {
               data_samples(t->eval_samples), t->c->eval_path, often);
 }
 
-/* Collective. Begins about.json: what computes, what the data are, and which data are evaluated. */
+/* Collective. Begins about.json: the kernels and processors, the type of the data, and the
+ * evaluation's data. */
 static int begin_about(trainer *t, dcp_error *err) {
     char checksum[17];
     const int status = state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
@@ -263,7 +266,7 @@ static int begin_about(trainer *t, dcp_error *err) {
 }
 
 /* Collective. Normalizes images as the preprocessor of the state specifies. A run that began
- * without it continues without it. */
+ * without normalization continues without it. */
 static int normalize_images(trainer *t, dcp_error *err) {
     sample_normalization how;
     if (t->shape.ndim != 3 || t->state->has_raw_images) return DCP_OK;
@@ -277,8 +280,8 @@ static int normalize_images(trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. Names the run. The name is that of the run that saved the step to continue from; for
- * a new run, the one that dcp-run has begun, or a new name. */
+/* Collective. Names the run. A run that continues from a step has the name of the run that saved
+ * the step. A new run has the name that dcp-run gave it, or a new one. */
 static int name_run(trainer *t, dcp_error *err) {
     const train_state *s = t->state;
     char names[2][STATE_RUN_BYTES] = {"", ""};
@@ -299,7 +302,8 @@ static int name_run(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* An automatic restart continues only with the data that the run was started with. */
+/* Fails if dcp-run restarted the run, and the data are no longer those that the run was started
+ * with. */
 static int check_data(const trainer *t, dcp_error *err) {
     if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
     return core_fail(
@@ -309,8 +313,8 @@ static int check_data(const trainer *t, dcp_error *err) {
         t->c->data_path);
 }
 
-/* The exit status if data cannot be opened: a usage error, unless the same data were usable
- * before. */
+/* Returns the exit status if data cannot be opened: a usage error, unless an earlier start could
+ * use the same data, or the data could not be read. */
 static int data_status(const trainer *t, int status) {
     const int fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
     return fails ? PROGRAM_FAILED : PROGRAM_USAGE;
@@ -380,7 +384,7 @@ static resume_from beginning(const trainer *t) {
                          .stores = t->stores};
 }
 
-/* For rank 0. */
+/* Called by rank 0 only. */
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
     int status = lines ? config_paths_check_writable(t->c, "metrics", lines, err) : DCP_OK;
@@ -390,7 +394,7 @@ static int check_own_files(const trainer *t, dcp_error *err) {
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
-/* Checks that the stores could be opened now. */
+/* Checks that the stores are free, so that a run could open them now. */
 static int check_stores(const trainer *t, dcp_error *err) {
     dcp_error why;
     int status = DCP_OK;
@@ -428,7 +432,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     return exit_status_of(status);
 }
 
-/* Allocates n samples, with 4 bytes per token, number, target and place. */
+/* Allocates n samples: 4 bytes for each token, input number, target and place. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
     const uint64_t values = model_sample_values(s), ids = model_sample_ids(s);
@@ -454,8 +458,8 @@ static int make_inputs(trainer *t, dcp_error *err) {
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
-/* Collective. Decides whether the ranks of a group share one copy of gathered units. That memory
- * may also store parameters. */
+/* Collective. Decides whether the ranks of a group share one copy of gathered units. Parameters may
+ * be stored in the same memory. */
 static void share_units(trainer *t) {
     const int can = t->c->shares_memory && kernels_on_host(t->k);
     t->plan.is_shared = 1;
@@ -481,8 +485,7 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
-/* Predicts what a rank will need, and stores it for the report, which shows it beside the measured
- * peak. */
+/* Predicts the memory of a rank. The report shows it beside the measured peak. */
 static int predict(trainer *t, dcp_error *err) {
     setup_memory m;
     const uint64_t files = state_files_bytes(t->state);
@@ -520,8 +523,9 @@ static int make_shards(trainer *t, dcp_error *err) {
     return setup_memory_explain(t, status, err);
 }
 
-/* Ranks that dcp-run restarts should soon train, so they measure the peak later. On a GPU the
- * operands are large, and fit only before the state is allocated. */
+/* Returns true if the peak is measured after the first step: ranks that dcp-run restarts should
+ * soon train. Never true on a GPU, because the operands are large there, and fit only before the
+ * state is allocated. */
 static int waits_with_peak(const trainer *t) {
     return (t->c->restarted || t->c->takes_over) && kernels_on_host(t->k);
 }

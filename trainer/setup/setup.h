@@ -9,11 +9,11 @@
 typedef struct config config;
 typedef struct trainer trainer;
 
-/* Collective, like all functions below. Checks what the configuration specifies, prepares
- * everything that needs no checkpoint, and reports what is going to happen. Returns 0, or an exit
- * status with `err` filled. In either case setup_end frees what was made. */
+/* Collective, like all functions below. Checks the configuration, prepares everything that needs no
+ * checkpoint, and reports what the run is going to do. Returns 0, or an exit status with `err`
+ * filled. In either case setup_end frees everything. */
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
-/* Called after the plan: takes the directory's lock and loads. */
+/* Call it after setup_plan. Takes the directory's lock and loads the initial state. */
 int setup_start(trainer *t, dcp_error *err);
 /* Collective. Measures how fast the ranks multiply, if setup_start has postponed that. Restarted
  * ranks, which should soon train, call it after their first step. */
