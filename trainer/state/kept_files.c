@@ -1,4 +1,4 @@
-/* Files are cut over the ranks like any tensor; each rank reads its part. */
+/* A file is divided among the ranks like any tensor; each rank reads its own part from the disk. */
 #include "state/kept_files.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 static const char section[] = "/files/";
 
-/* The state's file of that name, or NULL. */
+/* Returns the state's file `name`, or NULL. */
 static const kept_file *state_files_find(const train_state *s, const char *name) {
     for (size_t i = 0; i < s->n_files; i++)
         if (strcmp(s->files[i].tensor.path + strlen(section), name) == 0) return &s->files[i];
@@ -46,7 +46,7 @@ static int read_part(const kept_file *file, const char *key, const char *path, d
         const ssize_t n =
             pread(fd, (char *)file->data + done, bytes - done, (off_t)(file->box.start[0] + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = ENODATA; /* the file has become shorter */
+        if (n == 0) errno = ENODATA; /* the file was truncated meanwhile */
         if (n <= 0) break;
         done += (uint64_t)n;
     }
@@ -55,8 +55,8 @@ static int read_part(const kept_file *file, const char *key, const char *path, d
     return status;
 }
 
-/* Not collective. Adds the file at `path` to the state. DCP_ERR_ARG: it cannot be read; messages
- * begin with the key. */
+/* Not collective. Adds the file at `path` to the state. DCP_ERR_ARG: the file cannot be read.
+ * Messages begin with `key`. */
 static int state_files_keep(train_state *s, const char *key, const char *path, const char *name,
                             dcp_error *err) {
     char full[sizeof section + NAME_MAX];
@@ -103,7 +103,7 @@ int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64
     return DCP_OK;
 }
 
-/* The files of a tokenizer are in the state in the order of their names. */
+/* A tokenizer's files are added to the state in the order of their names. */
 
 static const char files_section[] = "/files/";
 
@@ -185,9 +185,10 @@ int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {
     return visit_all(path, keep_file, s, err);
 }
 
-/* Computes what transformers' image processors compute: a byte times rescale_factor, if do_rescale
- * is set; then minus the channel's image_mean and divided by its image_std, if do_normalize is set.
- * Sizes are not changed here: the data have the model's size. */
+/* Normalization equals that of transformers' image processors. If do_rescale is set, a byte is
+ * multiplied by rescale_factor. If do_normalize is set, the channel's image_mean is then
+ * subtracted, and the result divided by the channel's image_std. Images are not resized: the data
+ * already have the model's size. */
 
 static const char file_name[] = "preprocessor_config.json";
 
@@ -202,7 +203,7 @@ static int fail_value(const char *key, const char *asked, dcp_error *err) {
                      file_name, key, asked);
 }
 
-/* Reads one number per channel, or a single number for all. */
+/* Reads a list of one number per channel, or a single number for all channels. */
 static int read_channels(const json_t *o, const char *key, int above_zero, uint64_t channels,
                          float *out, dcp_error *err) {
     const json_t *value = json_object_get(o, key);
@@ -261,7 +262,7 @@ int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channe
 
 enum { BYTES = 256 };
 
-/* The path that was given as `model`, or NULL. */
+/* Returns the path that the configuration's `model` names, or NULL if `model` is not a path. */
 static const char *model_path(const config *c) {
     return json_string_value(json_object_get(c->tree, "model"));
 }
@@ -294,7 +295,8 @@ static int has_tokenizer(const char *folder) {
 }
 
 void state_unused_tokenizer_warn(const config *c, uint64_t vocabulary, int rank) {
-    const char *given = model_path(c), *from = c->tokenizer; /* may be a file */
+    const char *given = model_path(c), *from = c->tokenizer; /* a folder, or one file of a
+                                                              * tokenizer */
     if (rank != 0 || strcmp(c->data_type, "text") != 0 || vocabulary <= BYTES) return;
     if (!from && has_tokenizer(c->init)) from = c->init;
     if (!from && has_tokenizer(given)) from = given;

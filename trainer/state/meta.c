@@ -1,6 +1,6 @@
-/* Writes and reads the run's place. A resumed run continues with the seed that it was started with,
- * because the order of samples is a function of it; everything else follows the current
- * configuration, and differences are reported. */
+/* Writes and reads the place of a run among its samples. A resumed run continues with the seed that
+ * it was started with, because the seed determines the order of samples. Everything else follows
+ * the current configuration; differences are reported. */
 #include "state/meta.h"
 
 #include <inttypes.h>
@@ -14,9 +14,9 @@
 
 /* The member of "data" that says whether images are normalized. */
 static const char normalized[] = "normalized";
-static const char warmup_type[] = "warmup_type"; /* of the schedule; missing means linear */
+static const char warmup_type[] = "warmup_type"; /* a member of "schedule"; linear if missing */
 static const char evaluation_due[] = "evaluation_due";
-/* The member of "data" that exists if a sample consists of several records. */
+/* The member of "data" that exists only if a sample consists of several records. */
 static const char packed[] = "pack";
 
 json_t *state_meta_model(const json_t *given) {
@@ -64,8 +64,8 @@ static json_t *data_object(const meta_data *data, const config *c) {
     return o;
 }
 
-/* A value with all its numbers as reals, so that 0 and 0.0 are stored alike. Returns a new
- * reference. */
+/* Returns a copy of a value, in which all numbers are reals, so that 0 and 0.0 are stored alike.
+ * The caller owns the reference. */
 static json_t *with_reals(json_t *value) {
     if (json_is_number(value)) return json_real(json_number_value(value));
     if (!json_is_array(value)) return json_incref(value);
@@ -86,8 +86,9 @@ static json_t *optimizer_object(const config *c) {
     return o;
 }
 
-/* Members without a section: the values on which a step's gradient depends, apart from data and
- * model. The micro-batch is one of them, because it orders the sums. */
+/* Returns the members at the top level, outside any section: the values on which a step's gradient
+ * depends, apart from data and model. The micro-batch is one of them, because it determines the
+ * order of the sums. */
 static json_t *batch_members(const config *c) {
     return json_pack("{sIsIsfsOsbsb}", "train_batch_size", (json_int_t)c->batch,
                      "train_micro_batch_size_per_gpu", (json_int_t)c->micro, "gradient_clipping",
@@ -98,8 +99,8 @@ static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
-/* The steps at which moments were zero, for parameters that have not been trained since step 0.
- * NULL if all have been, or if out of memory. */
+/* Returns the object STATE_META_SINCE, which lists only parameters that have not been trained since
+ * step 0. NULL if there are none, or if out of memory. */
 static json_t *since_object(const train_state *s) {
     json_t *since = NULL;
     for (size_t i = 0; i < s->layout->n_params; i++) {
@@ -131,11 +132,12 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
     return *text ? DCP_OK : core_fail_memory(err, 4096);
 }
 
-/* The configuration's key for the value that is stored as `key` of `section`; section is "" for the
- * members without one. */
+/* Writes the configuration's key for the value that is stored as `key` of `section`; section is ""
+ * for members at the top level. */
 static void as_configured(const char *section, const char *key, char *out, size_t size) {
     static const struct {
-        const char *section, *key, *name; /* key NULL: any other, appended to the name */
+        const char *section, *key, *name; /* key NULL: any other key of the section; it is appended
+                                           * to `name` */
     } names[] = {
         {"schedule", "type", "scheduler.type"},
         {"schedule", "lr", "optimizer.params.lr"},
@@ -157,8 +159,8 @@ static void as_configured(const char *section, const char *key, char *out, size_
     snprintf(out, size, "%s%s%s", section, *section ? "." : "", key);
 }
 
-/* Returns true if the key does not influence what a model computes; dcp-export writes such keys
- * itself. */
+/* Returns true if the key does not influence what a model computes. dcp-export writes its own
+ * values of such keys. */
 static int is_label(const char *section, const char *key) {
     static const char *const labels[] = {"architectures", "dtype", "torch_dtype",
                                          "transformers_version"};
@@ -168,7 +170,7 @@ static int is_label(const char *section, const char *key) {
 }
 
 /* Warns about each key whose values differ between the two objects. section: the object's name in
- * the checkpoint's JSON, "" for the members without a section. */
+ * the checkpoint's JSON, or "" for members at the top level. */
 static void tell_differences(int rank, const char *section, const json_t *there,
                              const json_t *here) {
     json_t *all = json_copy((json_t *)here);
@@ -179,7 +181,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
         if (json_equal(a, b) || is_label(section, key)) continue;
         const int is_of_type = strcmp(section, "schedule") == 0 && strcmp(key, warmup_type) != 0;
-        if (is_of_type && (!a || !b)) continue; /* the type's difference is reported */
+        if (is_of_type && (!a || !b)) continue; /* the difference of "type" is reported instead */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];
@@ -197,8 +199,8 @@ static void tell_object(int rank, const char *section, const json_t *there, json
     json_decref(here);
 }
 
-/* The members of `all` whose names are in `names`. A member that the checkpoint lacks gets the
- * value of `names`, and so does not count as different. Returns a new reference, or NULL. */
+/* Returns the members of `all` whose names are in `names`. A member that `all` lacks gets the value
+ * that it has in `names`, so it does not count as different. Returns a new reference, or NULL. */
 static json_t *members_named(const json_t *all, const json_t *names) {
     json_t *found = json_object();
     const char *key;
@@ -236,14 +238,16 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
                    place->seed, own);
 }
 
-/* The checksum covers samples as they are cut, so it is compared only if they are cut in the same
- * way. Older checkpoints have none. */
+/* Reports differences between the checkpoint's data and the run's. Returns true if the samples
+ * differ. The checksum covers samples after the data were cut into them, so it is compared only if
+ * the data were cut in the same way. Older checkpoints have no checksum. */
 static int tell_data(const meta_run *run, const json_t *there) {
     json_t *here = data_object(&run->data, run->c);
     json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
-    const json_t *old = json_object_get(there, "checksum"); /* setting was's member frees its own */
+    const json_t *old = json_object_get(there, "checksum"); /* not from `was`, whose member is
+                                                             * replaced */
     json_object_set(was, "checksum", checksum);
-    json_object_del(was, normalized); /* a run continues as it began */
+    json_object_del(was, normalized); /* not compared: a run continues as it began */
     if (!json_object_get(was, packed) != !json_object_get(here, packed))
         json_object_set_new(json_object_get(here, packed) ? was : here, packed, json_false());
     const int is_cut_alike = json_equal(was, here);

@@ -16,7 +16,7 @@ enum { NAME_BYTES = 256, KINDS = 2 };
 
 static const char *const kinds[KINDS] = {"kernels", "processor"};
 
-/* "model name" of /proc/cpuinfo, if it exists. */
+/* Reads "model name" from /proc/cpuinfo, if it exists. */
 static void processor_name(char *out, size_t size) {
     snprintf(out, size, "unknown");
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -34,7 +34,7 @@ static void processor_name(char *out, size_t size) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(a, b); }
 
-/* The distinct names of the ranks. Sorts `names`. */
+/* Returns the list of distinct names. Sorts `names`. */
 static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
     json_t *list = json_array();
     qsort(names, n, sizeof *names, compare_names);
@@ -47,7 +47,8 @@ static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
     return only;
 }
 
-/* Warns if ranks differ. Must be called before the names are sorted. */
+/* Warns if ranks have different names. names[i] is the name of rank i, so this comes before the
+ * names are sorted. */
 static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
     for (int r = 1; r < world; r++) {
         if (strcmp(names[r], names[0]) == 0) continue;
@@ -59,7 +60,7 @@ static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) 
     }
 }
 
-/* Rank 0 only. Adds a member for the names of all ranks. */
+/* Rank 0 only. Adds the member `kind`, which contains the names of all ranks. */
 static int add_kind(json_t *members, const char *kind, char (*names)[NAME_BYTES], int world) {
     tell_unlike(kind, names, world);
     return json_object_set_new(members, kind, distinct_names(names, (size_t)world));
@@ -137,7 +138,7 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
     free(is);
 }
 
-/* Returns true if no training computed the step. */
+/* Returns true if the step was imported, not computed by training. */
 static int is_import(const json_t *about) {
     const char *tool = json_string_value(json_object_get(about, "tool"));
     return tool && strcmp(tool, "dcp-import") == 0;

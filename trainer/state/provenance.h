@@ -1,6 +1,6 @@
-/* The members that a run adds to about.json: what computed the state, because the same bits are
- * promised only for the same kernels on the same kind of processor; what it was evaluated on; and
- * the run's name, by which it recognizes its metrics. */
+/* The members that a run adds to about.json. They record the kernels and the processor, because
+ * equal bits are promised only for the same kernels on the same kind of processor. They also record
+ * the data of the evaluation, and the run's name, by which a run recognizes its own metrics. */
 #pragma once
 
 #include <jansson.h>
@@ -12,34 +12,35 @@
 /* Members of about.json that dcp-train adds when it saves. */
 #define STATE_RUN "run"             /* the run's name */
 #define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
-#define STATE_CONFIG "config"       /* the checksum of the configuration, as it was given */
+#define STATE_CONFIG "config"       /* the checksum of the configuration as given by the user */
 #define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of the data at data.eval_path */
 
-#define STATE_INIT "init" /* the `init` that the run's weights began with */
+#define STATE_INIT "init" /* the value of `init` from which the run's weights came */
 
 enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* the size of a run's name */
 enum { STATE_INIT_BYTES = 4096 };
 
-/* Collective. Makes the members `kernels` and `processor` for all ranks: a string each, or a sorted
- * list of strings if ranks differ. Rank 0 warns about differences. All ranks get the same object,
- * which the caller owns. kernels: what this rank's kernels.describe returns. */
+/* Collective. Makes the members `kernels` and `processor`. Each is a string, or a sorted list of
+ * strings if ranks differ. Rank 0 warns about differences. All ranks get the same object, which the
+ * caller owns. kernels: the result of this rank's kernels.describe. */
 int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dcp_error *err);
 
-/* To be called by rank 0. Warns if the step's about.json names other kernels, another processor or
- * other evaluation data than `here`, or is missing or damaged. */
+/* Rank 0 only. Warns if the step's about.json names other kernels, another processor or other
+ * evaluation data than `here`. Also warns if about.json is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
-/* The run that saved the step, from the step's about.json. If that has no name, from those of the
- * directory's other steps, newest first; "" if none has. */
+/* Reads the name of the run that saved the step from the step's about.json. If that has no name,
+ * reads the about.json of the directory's other steps, newest first, until one has a name. "" if
+ * none has. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
-/* The value of STATE_INIT in the step's about.json; "" if there is none, or the file cannot be
- * read. */
+/* Reads the value of STATE_INIT from the step's about.json; "" if there is none, or the file cannot
+ * be read. */
 void state_provenance_init(const char *step_path, char init[STATE_INIT_BYTES]);
 
-/* The value of STATE_RUN, STATE_LAUNCH or STATE_CONFIG in the step's about.json; "" if it is not a
- * name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: the file could not be
- * read; the name is "". */
+/* Reads the value of STATE_RUN, STATE_LAUNCH or STATE_CONFIG from the step's about.json; "" if the
+ * value is not a name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: the file
+ * could not be read; the name is "". */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
                           dcp_error *err);

@@ -1,5 +1,5 @@
-/* Chooses and loads the start of a run. Listing steps, opening and loading are collective, so all
- * ranks try the same steps and see the same outcome of each attempt. */
+/* Chooses where a run starts, and loads it. Listing, opening and loading steps are collective, so
+ * all ranks try the same steps and see the same outcome of each attempt. */
 #include "state/resume.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-/* Returns true if something could not be examined, which proves nothing. */
+/* Returns true if something could not be read, so it is unknown whether it is damaged. */
 static int is_unread(int status) { return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY; }
 
 static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
@@ -73,7 +73,8 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* The names in about.json of the run's own steps; "": not compared. */
+/* The names that about.json of the run's own steps has: of dcp-run, and of the configuration. "":
+ * not compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
 } own_names;
@@ -95,7 +96,8 @@ static int find_owner(const char *step_path, const own_names *names, int *is, dc
     return status;
 }
 
-/* Finds on rank 0 whose step it is. A damaged step belongs to nobody. */
+/* Collective. Finds out whether the step is the run's own. Rank 0 reads the names. A damaged step
+ * is not the run's own. */
 static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, const own_names *names,
                          int *is, dcp_error *err) {
     dcp_checkpoint *ckpt;
@@ -108,14 +110,15 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
     return ranks_agree(r->comm, status, err);
 }
 
-/* Slurm counts in the environment how often it has requeued a job. Elsewhere,
- * checkpoint.resume=never may be intended. */
+/* Returns true if this start may belong to a job that was requeued. The user may intend
+ * checkpoint.resume=never; then the result is true only if Slurm has requeued the job, which it
+ * counts in the environment. */
 static int may_be_requeued(const config *c) {
     const char *count = getenv("SLURM_RESTART_COUNT");
     return !is_text(c->resume, "never") || (count && atoi(count) > 0);
 }
 
-/* Rank 0 decides, because other ranks' environments may differ. */
+/* Fills in the names. Rank 0's are used, because the environments of other ranks may differ. */
 static void name_own(const config *c, MPI_Comm comm, own_names *names) {
     *names = (own_names){"", ""};
     ranks_launcher_name(names->launch);
@@ -136,10 +139,10 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     if (!*names.launch && !*names.given) return DCP_OK;
     int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
     if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
-    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* that run is finished */
+    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* the older run is finished */
     for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
         if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
-    /* a step may have been named explicitly because this one cannot be read */
+    /* without dcp-run, the user may have named another step because this one cannot be read */
     const int fails = !is && unread.status && *names.launch;
     status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
@@ -163,7 +166,8 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
     return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
-/* Reports to dcp-run the step's store, and how many of its files were rebuilt. */
+/* Reports to dcp-run the store that the step was loaded from, and the number of its files that were
+ * rebuilt. */
 static void tell_board(const resume_from *from, uint64_t step, const char *path) {
     const char *slash = strrchr(path, '/');
     const int length = slash ? (int)(slash - path) : 0, rebuilt = dcp_tiers_rebuilt(from->stores);
@@ -182,8 +186,8 @@ static int is_same_init(const char *a, const char *b) {
     return realpath(a, one) && realpath(b, other) && is_text(one, other);
 }
 
-/* Rank 0 only. Warns if the configured weights are not those that the run began with. began: "" if
- * unknown. */
+/* Rank 0 only. Warns if the configured `init` does not name the weights that the run began with.
+ * began: the run's `init`; "" if unknown. */
 static void tell_unused_init(const config *c, const char *began) {
     if (is_text(c->init, "random") || is_same_init(c->init, began)) return;
     ranks_warn(0,
@@ -193,13 +197,13 @@ static void tell_unused_init(const config *c, const char *began) {
                c->init, *began ? ", and began with " : "", began);
 }
 
-/* Sets the run's place from a checkpoint whose tensors are loaded. */
+/* Sets the run's place from a checkpoint, after its tensors were loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_slots, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
-    /* Rank 0 decides, because other ranks may not see the directory. */
+    /* rank 0's result is used, because other ranks may not see the directory */
     int is_own = is_own_step(from->c, path);
     MPI_Bcast(&is_own, 1, MPI_INT, 0, from->comm);
     int status = read_place(from, ckpt, &place, err);
@@ -232,7 +236,8 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     return DCP_OK;
 }
 
-/* The state into which a checkpoint is loaded; if NULL, nothing is loaded. */
+/* The state `s` into which a checkpoint is loaded; NULL: only previews where the run would
+ * start. */
 typedef struct visit {
     const resume_from *from;
     train_state *s;
@@ -241,7 +246,7 @@ typedef struct visit {
 /* Loads everything from an open checkpoint, and sets the run's place. */
 static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_slots = 0;
-    v->s->seed = v->from->c->seed; /* for what the checkpoint lacks */
+    v->s->seed = v->from->c->seed; /* for tensors that the checkpoint lacks */
     int status =
         state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_slots, err);
     if (status != DCP_OK) return status;
@@ -267,8 +272,8 @@ static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, 
               head, dcp_checkpoint_path(ckpt), with_slots ? "" : ", with moments of zero", rate);
 }
 
-/* Reports that a run would continue from an open checkpoint, with the warnings that this would
- * cause. */
+/* Reports that a run would continue from the open checkpoint, and prints the warnings of such a
+ * run. */
 static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
@@ -302,7 +307,7 @@ static int take_path(const visit *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* Does what dcp_tiers_load would do, but without open stores, so nothing is rebuilt. */
+/* Finds the step that dcp_tiers_load would load. Stores are not open, so no files are rebuilt. */
 static int preview_newest(const visit *v, dcp_error *err) {
     const resume_from *from = v->from;
     dcp_tiers_step *steps;
@@ -333,7 +338,7 @@ static int preview_newest(const visit *v, dcp_error *err) {
     return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;
 }
 
-/* Fails because no step of the run can be loaded. */
+/* Fails with the message that no step of the run can be loaded. */
 static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
     return core_fail(err, DCP_ERR_CORRUPT,
                      "%s: %.700s; set checkpoint.resume=never and checkpoint.overwrite=true to "
@@ -341,7 +346,7 @@ static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
                      c->dir, why->message);
 }
 
-/* *found: whether any step exists. */
+/* Loads or previews the newest step that can be loaded. *found: whether any step exists. */
 static int take_newest(visit *v, int *found, dcp_error *err) {
     const config *c = v->from->c;
     dcp_error why;
@@ -359,7 +364,8 @@ static const char init_takes[] =
     "give a Hugging Face folder or a checkpoint that is whole, or random";
 static const char resume_takes[] = "give a step that is whole, or auto";
 
-/* takes: the remedy if nothing of the kind exists at the path, or it is damaged. */
+/* Fails with *why for a key of the configuration. takes: the remedy, which is added to the message
+ * if nothing suitable exists at the path, or it is damaged. */
 static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
                     dcp_error *err) {
     const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
@@ -367,7 +373,7 @@ static int fail_key(const char *key, const char *takes, int status, const dcp_er
                      is_useless ? takes : "");
 }
 
-/* Distinguishes a checkpoint from a Hugging Face folder or file. */
+/* Returns true if the path is a checkpoint: a folder without the files of a Hugging Face model. */
 static int is_checkpoint(const char *path) {
     static const char *const marks[] = {"config.json", "model.safetensors",
                                         "model.safetensors.index.json"};
@@ -424,7 +430,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Loads the checkpoint that checkpoint.resume selects. *found: whether there is one. */
+/* Loads or previews the checkpoint that checkpoint.resume selects. *found: whether there is one. */
 static int take_checkpoint(const resume_from *from, train_state *s, int *found, dcp_error *err) {
     const char *how = from->c->resume;
     visit v = {from, s};
@@ -454,7 +460,7 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     return status;
 }
 
-/* Checks that the weights to start from exist and are the model's. */
+/* Checks that the weights that `init` names exist, and that their tensors are the model's. */
 static int check_init(const resume_from *from, dcp_error *err) {
     const char *path = from->c->init;
     int checkpoint = is_checkpoint(path);

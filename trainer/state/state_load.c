@@ -20,7 +20,7 @@
 #define PIECE_BYTES (1u << 20)
 
 typedef struct differences {
-    size_t prefix_length; /* of the names found */
+    size_t prefix_length; /* the length of the prefix of the names that were found */
     size_t n;
     char first[600];
 } differences;
@@ -55,7 +55,7 @@ static void compare_dtype(const model_param *param, const found_tensors *found, 
                dcp_dtype_name(tensor->dtype));
 }
 
-/* The parameter that is also the head's weight; NULL if there is none. */
+/* Returns the parameter that is also the head's weight, or NULL if the model ties no weights. */
 static const fsdp_param *tied_param(const fsdp_layout *layout) {
     for (size_t i = 0; i < layout->n_params; i++)
         if (layout->params[i].info.tied) return &layout->params[i];
@@ -82,7 +82,7 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     return status;
 }
 
-/* A tensor whose name contains a part that a wrapper of modules added; NULL if there is none. */
+/* Returns the name of a tensor in which a wrapper of modules left a part of its own, or NULL. */
 static const char *find_wrapped(const found_tensors *found) {
     for (size_t i = 0; i < found->n; i++) {
         const char *name = found->list[i]->path + strlen(found->prefix);
@@ -124,7 +124,7 @@ static int fail_tied(const found_tensors *found, const char *name, dcp_error *er
                      found->where, name);
 }
 
-/* memory: room for two pieces. */
+/* Compares this rank's rows of both copies of a tied weight. memory: room for two pieces. */
 static int compare_tied(const fsdp_param *param, const found_tensors *found,
                         const dcp_tensor *const both[2], state_match_read read, void *from,
                         char *memory, dcp_error *err) {
@@ -159,23 +159,23 @@ static int match_tied(const fsdp_layout *layout, const found_tensors *found, sta
     return status;
 }
 
-/* Returns DCP_OK if there is exactly one tensor of the right shape for each parameter, and its type
- * can be widened to fp32. If only weights were found, a classifier may be missing, about which rank
- * 0 warns. model_weights_compare determines which tensors may be surplus. Otherwise
+/* Returns DCP_OK if each parameter has exactly one tensor, with the right shape and a type that can
+ * be widened to fp32. A classifier may be missing if only weights were found; then rank 0 warns.
+ * model_weights_compare decides which surplus tensors are acceptable. Otherwise returns
  * DCP_ERR_MISMATCH: the message describes the first tensor that differs, and counts the others.
  *
- * If the embedding was found a second time, as lm_head.weight, this rank's rows of both are read
- * and compared. DCP_ERR_MISMATCH: they differ, so the weights are not tied as the model's are. Not
- * collective. */
+ * If lm_head.weight was found although the model ties it to the embedding, this rank's rows of both
+ * tensors are read and compared. If they differ, the weights are not tied, and the result is
+ * DCP_ERR_MISMATCH. Not collective. */
 static int state_match_weights(const fsdp_layout *layout, const found_tensors *found,
                                state_match_read read, void *from, dcp_error *err) {
     const int status = match_shapes(layout, found, err);
     return status == DCP_OK ? match_tied(layout, found, read, from, err) : status;
 }
 
-/* Fills the state from a checkpoint. Tables are the same on all ranks, and so are decisions made
- * from them. The load widens weights of two bytes if no optimizer's tensors are loaded with
- * them. */
+/* Fills the state from a checkpoint. All ranks see the same tables, so they make the same
+ * decisions. Weights of two bytes per element are widened by the load, if no tensors of an
+ * optimizer are loaded with them. */
 
 static int is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
@@ -189,7 +189,8 @@ static const dcp_tensor *find_slot(const dcp_checkpoint *ckpt, const optim_slot 
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* The number of a parameter's slots in the checkpoint; -1 if one has another type or shape. */
+/* Returns the number of a parameter's slots in the checkpoint, or -1 if a slot has another type or
+ * shape. */
 static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
                        const fsdp_param *param) {
     int n = 0;
@@ -203,9 +204,10 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     return n;
 }
 
-/* Trained parameters by which of their slots the checkpoint has, and the first of each kind. */
+/* The kinds of trained parameters, by the slots that the checkpoint has of them: for each kind a
+ * count, the name of the first parameter, or both. */
 typedef struct slots_found {
-    size_t with, thawed; /* thawed: without slots because they were frozen there */
+    size_t with, thawed; /* thawed: no slots, because the saved run had frozen them */
     const char *without, *first_thawed, *broken;
 } slots_found;
 
@@ -270,7 +272,7 @@ static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_er
     return status;
 }
 
-/* optimizer: NULL if its slots are not needed. */
+/* Compares the checkpoint's tensors with the model's. optimizer: NULL if slots are not needed. */
 static int match_tensors(const fsdp_layout *layout, const optim_type *optimizer,
                          dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
     const int status = match_weights(layout, ckpt, err);
@@ -296,7 +298,8 @@ static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_pa
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* Adds the weights to what is loaded. A missing classifier is initialized randomly instead. */
+/* Adds a parameter's weights to the tensors to load. A missing classifier is initialized randomly
+ * instead. */
 static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
                        dcp_state *state, dcp_error *err) {
     const dcp_tensor *there = find_weights(ckpt, &param->info);
@@ -309,7 +312,7 @@ static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_pa
     return state_add(s, state, &tensor, &param->box, s->params + param->param_at, err);
 }
 
-/* Adds the slots that exist. */
+/* Adds a parameter's slots, if the checkpoint has them, to the tensors to load. */
 static int add_slots(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
                      dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
@@ -334,8 +337,8 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
 
 enum { MOST_UPDATES = 1 << 30 };
 
-/* PyTorch's optimizers store a count of updates with each parameter. *n: this parameter's count.
- * *found: whether there is one. */
+/* PyTorch's optimizers store a count of updates with each parameter. Reads the count of one
+ * parameter into *n. *found: whether the checkpoint has that count. */
 static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, float *n,
                         dcp_error *err) {
     char path[DCP_MAX_PATH];
@@ -350,8 +353,8 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, floa
     return dcp_checkpoint_read(ckpt, path, &whole, n, err);
 }
 
-/* Does what read_since does, for a checkpoint with such a count. The number of updates may differ
- * from the step's number: an import is step 0. */
+/* Like read_since, for a checkpoint that counts a parameter's updates. The step is computed from
+ * the count, because the two may differ: an import is step 0 whatever its counts are. */
 static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))
@@ -362,8 +365,9 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
     return DCP_OK;
 }
 
-/* The step at which a parameter began to count its updates. With `slots`, it comes from `kept`, the
- * checkpoint's object of such steps, or is 0; without slots, it is the current step. */
+/* *out: the step at which the parameter began to count its updates. If the checkpoint has slots of
+ * the parameter, the step is that in `kept`, the checkpoint's STATE_META_SINCE, or else 0. Without
+ * slots it is the current step. */
 static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);
@@ -415,12 +419,12 @@ static void zero_slots(const train_state *s) {
         const uint64_t size = dcp_dtype_bytes(s->optimizer->slots[i].dtype);
         s->k->zero(s->k, s->slots[i], s->layout->grad_elems * size / sizeof(float));
     }
-    s->k->sync(s->k); /* before a load writes to slots in the host's memory */
+    s->k->sync(s->k); /* finish before a load writes to slots in the host's memory */
     state_release_all(s);
 }
 
-/* Plans the units, starting at *next, that are loaded at once: all of them, or one if they are
- * offloaded, which limits the memory. Files that an import kept are loaded with the first. */
+/* Plans the next load, of units starting at *next: of all units, or of one unit if parameters are
+ * offloaded, to limit the memory. Files that the checkpoint carries are part of the first load. */
 static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
                       size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
@@ -464,7 +468,7 @@ int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sec
     return DCP_OK;
 }
 
-/* Hugging Face's safetensors: each rank reads its own rows. */
+/* Safetensors of Hugging Face: each rank reads its own rows. */
 enum { PIECE_ELEMS = 1 << 18 };
 
 static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *param, void *piece,
@@ -481,14 +485,15 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
         const uint64_t left = param->elems - at, n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
         if (status != DCP_OK) break;
-        dcp_convert(tensor->dtype, piece, DCP_F32, wide, n); /* exact; was checked to be possible */
+        dcp_convert(tensor->dtype, piece, DCP_F32, wide, n); /* exact; the type was checked
+                                                              * before */
         s->k->upload(s->k, s->params + param->param_at + at, wide, n * sizeof *wide);
     }
     state_release(s, param);
     return status;
 }
 
-/* Reads a box of a matrix that is either whole rows or a part of one row. */
+/* Reads a box of a matrix into `out`. The box is either whole rows or a part of one row. */
 static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *box, void *out,
                        dcp_error *err) {
     const uint64_t size = dcp_dtype_bytes(tensor->dtype);
@@ -497,7 +502,8 @@ static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *bo
     return dcp_st_read(reader, tensor->path, first * size, n * size, out, err);
 }
 
-/* Tensors that an index names but no file holds are tolerated only for the copy of tied weights. */
+/* Fails if the index names a tensor that no file holds. The only exception is the copy of a tied
+ * embedding. */
 static int check_absent(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
                         dcp_error *err) {
     const char *name;
@@ -540,7 +546,7 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     dcp_st_reader *reader;
     int status = dcp_st_open_incomplete(path, &reader, err);
     if (status != DCP_OK) return status;
-    float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as read, and widened */
+    float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* elements as read, and widened */
     if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
     if (status == DCP_OK) status = match_reader(s->layout, reader, path, err);
     for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++)

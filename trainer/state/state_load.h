@@ -8,20 +8,21 @@
 #include "models/params.h"
 #include "state/train_state.h"
 
-/* Reads a box of a tensor that was found, whose elements are contiguous, into `out`. */
+/* Reads a box of a tensor into `out`. The elements of the box are contiguous in the tensor. */
 typedef int (*state_match_read)(void *from, const dcp_tensor *tensor, const dcp_box *box, void *out,
                                 dcp_error *err);
 
-/* Fills the state from an open checkpoint. One without an optimizer's tensors may lack a
- * classifier. Collective over `comm`, of which the checkpoint has a duplicate. sections:
- * STATE_MODEL alone, or STATE_ALL; then *with_slots says whether the optimizer's slots were loaded.
- * DCP_ERR_MISMATCH: the checkpoint is another model's, or has only some of the slots. */
+/* Fills the state from an open checkpoint. A checkpoint without an optimizer's tensors may lack a
+ * classifier. Collective over `comm`; the checkpoint was opened with a duplicate of `comm`.
+ * sections: STATE_MODEL alone, or STATE_ALL; with STATE_ALL, *with_slots says whether the
+ * optimizer's slots were loaded. DCP_ERR_MISMATCH: the checkpoint belongs to another model, or has
+ * only some of the slots. */
 int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
                dcp_engine engine, int *with_slots, dcp_error *err);
 
-/* Checks that the checkpoint's tensors are the model's and, if `optimizer` is not NULL, that its
- * slots are the optimizer's. Returns the errors of state_load. Reads no tensor except a copy of a
- * tied embedding. Not collective. */
+/* Checks that the checkpoint's tensors are the model's and, if `optimizer` is not NULL, that the
+ * checkpoint's slots are the optimizer's. Returns the errors of state_load. Reads no tensor except
+ * a copy of a tied embedding. Not collective. */
 int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
                 int *with_slots, dcp_error *err);
 

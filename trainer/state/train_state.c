@@ -1,5 +1,5 @@
 /* Shards in memory, and their registration with libdcp. All ranks register the same tensors in the
- * same order; ranks that hold nothing of a tensor register empty boxes. */
+ * same order; a rank that holds no part of a tensor registers an empty box. */
 #include "state/train_state.h"
 
 #include <errno.h>
@@ -18,10 +18,10 @@ enum { PIECE_ELEMS = 1 << 14 };
 
 static const char OFFLOAD_KEY[] = "fsdp.offload_path";
 
-/* Memory in a file: what is not being used occupies room on a disk, and in the page cache while
- * that has room. The file has no name, so nobody else opens it, and it disappears however the
- * process ends. All of its room is allocated at once, so a disk that becomes full later does no
- * harm. */
+/* Memory in a file. Parts that are not in use need room only on the disk, and in the page cache
+ * while the cache has room. The file has no name, so no other process opens it, and it disappears
+ * whichever way the process ends. Its room on the disk is allocated in advance, so a disk that
+ * becomes full later does no harm. */
 struct offload {
     int fd;
     char *at;
@@ -30,7 +30,8 @@ struct offload {
 
 static uint64_t page_bytes(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
 
-/* On a file system without nameless files, makes a file and removes its name immediately. */
+/* Opens a file without a name. If the file system has no such files, makes a file and removes its
+ * name immediately. */
 static int open_nameless(const char *folder) {
     const int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
@@ -86,8 +87,8 @@ static void offload_destroy(offload *o) {
     free(o);
 }
 
-/* Makes `bytes` of zeros in a file in `folder`. DCP_ERR_ARG: no files can be made in the folder.
- * DCP_ERR_NO_SPACE. */
+/* Makes zeroed memory of `bytes` bytes in a nameless file in `folder`. DCP_ERR_ARG: no files can be
+ * made in the folder. DCP_ERR_NO_SPACE: the disk has too little room. */
 static int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
     const uint64_t page = page_bytes();
     offload *o = calloc(1, sizeof *o);
@@ -101,15 +102,15 @@ static int offload_create(const char *folder, uint64_t bytes, offload **out, dcp
     return status;
 }
 
-/* Releases the process's pages of [from, from + bytes), and makes the disk begin to write what has
- * changed. The content is preserved and is read again on the next access. May be called from any
- * thread, also while others use the pages. */
+/* Releases the process's pages of [from, from + bytes), and starts writing changed pages to the
+ * disk. The content is preserved, and is read again on the next access. May be called from any
+ * thread, even while other threads use the pages. */
 static void offload_release(const offload *o, const void *from, uint64_t bytes) {
     const uint64_t page = page_bytes(), first = (uint64_t)((const char *)from - o->at);
     const uint64_t begin = first / page * page;
     const uint64_t end = (first + bytes + page - 1) / page * page;
     if (bytes == 0) return;
-    madvise(o->at + begin, end - begin, MADV_DONTNEED); /* shared mapping: keeps the content */
+    madvise(o->at + begin, end - begin, MADV_DONTNEED); /* keeps the content of a shared mapping */
     sync_file_range(o->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
 }
 
@@ -124,14 +125,14 @@ static uint64_t slot_bytes(const train_state *s, size_t slot) {
     return s->layout->grad_elems * dcp_dtype_bytes(s->optimizer->slots[slot].dtype);
 }
 
-/* Rounds up to whole pages, so that each part begins on a page, which disks require of memory that
- * is written directly. */
+/* Rounds up to whole pages, so that each part begins on a page: direct writes require that of their
+ * memory. */
 static uint64_t in_pages(uint64_t bytes) {
     const uint64_t page = page_bytes();
     return (bytes + page - 1) / page * page;
 }
 
-/* The size of what is offloaded: the parameters, then slot after slot. */
+/* Returns the size of everything that is offloaded: the parameters, followed by each slot. */
 static uint64_t offloaded_bytes(const train_state *s) {
     uint64_t bytes = in_pages(s->layout->param_elems * sizeof *s->params);
     for (size_t i = 0; i < s->optimizer->n_slots; i++) bytes += in_pages(slot_bytes(s, i));
@@ -148,14 +149,14 @@ static void place_offloaded(train_state *s, void *memory) {
     }
 }
 
-/* Allocates what is offloaded, in one file. */
+/* Allocates everything that is offloaded, in one file. */
 static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
     const int status = offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
     if (status == DCP_OK) place_offloaded(s, s->offloaded->at);
     return status;
 }
 
-/* Allocates what is offloaded, in one block of the host's memory. */
+/* Allocates everything that is offloaded, in one block of the host's memory. */
 static int take_apart(train_state *s, dcp_error *err) {
     const uint64_t bytes = offloaded_bytes(s);
     s->host_memory = s->k->alloc_host(s->k, bytes);
@@ -305,10 +306,11 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
 typedef struct registration {
     const train_state *s;
     dcp_state *state;
-    int replicas; /* registers whole slices, not only the part that this rank saves */
+    int replicas; /* register whole slices, not only the part that this rank saves */
 } registration;
 
-/* slice: this rank's. It saves only a part if other ranks hold the same slice. */
+/* Registers this rank's slice of a parameter or slot. If other ranks hold the same slice, this rank
+ * registers only the part that it saves. */
 static int add_slice(const registration *r, const char *section, const fsdp_param *param,
                      dcp_dtype dtype, void *slice, dcp_error *err) {
     char path[DCP_MAX_PATH];

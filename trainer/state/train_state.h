@@ -1,6 +1,6 @@
-/* Everything that a checkpoint holds: this rank's shards of parameters and of the optimizer's
- * slots, files that an import keeps for the export, and the few numbers that determine the run's
- * place. */
+/* Everything that a checkpoint holds: this rank's shards of the parameters and of the optimizer's
+ * slots, this rank's parts of the files that checkpoints carry, and the few numbers that determine
+ * the run's place. */
 #pragma once
 
 #include <mpi.h>
@@ -31,52 +31,54 @@ typedef struct train_state {
     const optim_type *optimizer;
     float *grads;                    /* [layout->grad_elems] */
     void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
-    /* Where params and slots are stored if they are offloaded, otherwise both NULL: a file, or for
-     * kernels on a device the host's memory. */
+    /* If params and slots are offloaded: the memory that holds them, a file or, for kernels on a
+     * device, host memory. Otherwise both are NULL. */
     offload *offloaded;
     void *host_memory;
     kept_file *files;
     size_t n_files;
-    /* [layout->n_params] The step at which a parameter's slots were zero; may be before step 0. */
+    /* [layout->n_params] the step at which a parameter's slots were zero; negative if before step
+     * 0 */
     int64_t *since;
     uint64_t step;            /* updates made */
-    uint64_t samples, tokens; /* consumed */
+    uint64_t samples, tokens; /* consumed so far */
     uint64_t seed;
-    int normalizes;      /* images are normalized as preprocessor_config.json specifies */
+    int normalizes;      /* normalize images as preprocessor_config.json specifies */
     int owes_evaluation; /* the evaluation that should have ended the step was interrupted */
     /* About the step that the state was loaded from: */
     int has_other_data; /* it was trained on other samples */
     int has_raw_images; /* it was saved by a run that did not normalize images */
-    int is_own_run; /* it is one of this run's own, not a step from which a new run branches off */
-    char saved_by[STATE_RUN_BYTES]; /* its run, as read by rank 0; "" if unknown */
-    char init[STATE_INIT_BYTES];    /* the `init` of that run; likewise */
+    int is_own_run;     /* it is this run's own step; 0: a new run branches off from it */
+    char saved_by[STATE_RUN_BYTES]; /* the run that saved it, on rank 0; "" if unknown */
+    char init[STATE_INIT_BYTES];    /* the `init` of that run, likewise */
     int is_loaded;                  /* the state was loaded from a step */
 } train_state;
 
-/* Allocates this rank's shards, zeroed, in the memory of k, which is the device's, or the host's if
- * device is NULL. Borrows layout, k and device. params: borrowed, zeroed memory for the parameters;
- * if NULL, it is allocated, too. offloads: parameters and slots are stored in a nameless file in
- * offload_path or, if that is NULL, in memory of k->alloc_host; then params is NULL. */
+/* Allocates this rank's shards, zeroed, in the memory of k. That is the memory of `device`, or the
+ * host's if device is NULL. Borrows layout, k and device. params: borrowed, zeroed memory for the
+ * parameters; if NULL, that memory is allocated, too. If `offloads` is set, params must be NULL:
+ * parameters and slots are stored in a nameless file in offload_path or, if offload_path is NULL,
+ * in memory from k->alloc_host. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
-/* Checks that files can be made in that folder. DCP_ERR_ARG. */
+/* Checks that files can be made in `folder`. DCP_ERR_ARG: they cannot. */
 int state_check_offload(const char *folder, dcp_error *err);
 void state_destroy(train_state *s);
 
-/* Does the update that makes step s->step + 1 of the parameters and slots; see optim_step. */
+/* Updates parameters and slots from step s->step to s->step + 1; see optim_step. */
 void state_update(const train_state *s, const optim *o, double lr, double grad_scale);
 
-/* Releases the pages of this parameter and its slots. Does nothing if they are not offloaded.
- * state_release_all does the same for all parameters. */
+/* Releases the memory pages of this parameter and its slots. Does nothing if they are not
+ * offloaded. state_release_all does the same for all parameters. */
 void state_release(const train_state *s, const fsdp_param *param);
-/* Releases the pages of a unit's parameters, but not of its slots. s: a train_state; for
- * fsdp_set_done. */
+/* Releases the memory pages of a unit's parameters, but not of its slots. A callback for
+ * fsdp_set_done; s is a train_state. */
 void state_release_unit(void *s, size_t unit);
 void state_release_all(const train_state *s);
 
-/* Starts randomly: each rank fills its own shards with numbers that depend on the seed, the
- * parameter's name and the element's index. */
+/* Initializes all parameters randomly. Each rank fills its own shards with numbers that depend only
+ * on the seed, the parameter's name and the element's index. */
 void state_randomize(train_state *s);
 /* Initializes one parameter like state_randomize. */
 void state_randomize_param(train_state *s, const fsdp_param *param);
@@ -84,19 +86,18 @@ void state_randomize_param(train_state *s, const fsdp_param *param);
 enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7, STATE_REPLICAS = 8 };
 
 /* Registers sections of the state for saving with libdcp. With STATE_REPLICAS, registers everything
- * that this rank holds of them, although other ranks hold the same. Borrows the memory of s. */
+ * that this rank holds, even if other ranks hold the same. Borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
 
-/* The location of a parameter's part of a slot. The parameter must not be frozen. */
+/* Returns the address of a parameter's part of a slot. The parameter must not be frozen. */
 void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param);
 
-/* Adds a box of the memory of s like dcp_state_add, wherever that memory is. */
+/* Like dcp_state_add, for a box in the memory of s, whether that is on the host or on a device. */
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               void *data, dcp_error *err);
 
-/* Adds a file of `bytes` bytes as the last of s->files, and allocates this rank's part, which the
- * caller fills. */
+/* Appends a file of `bytes` bytes to s->files, and allocates this rank's part, which the caller
+ * fills. */
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
-/* Replaces the state's files by those that the checkpoint holds, and allocates this rank's part of
- * each. */
+/* Replaces the state's files by those of the checkpoint, and allocates this rank's part of each. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
