@@ -1,6 +1,7 @@
-/* Forward passes over micro-batches of the training's shape, in the training's memory: rank r of N
- * computes micro-batches r, N + r and so on. Their losses are added exactly, so their order does
- * not matter. The last micro-batch is filled up with samples that do not count. */
+/* An evaluation consists of forward passes over micro-batches of the same shape as in training, and
+ * uses the same memory. Rank r of N computes micro-batches r, N + r and so on. The sum of the
+ * losses is exact, so it does not depend on the order of micro-batches. The last micro-batch is
+ * filled up with samples that do not count. */
 #include "step/evaluate.h"
 
 #include <assert.h>
@@ -41,10 +42,10 @@ int step_evaluate_open(trainer *t, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : blame_eval_path(status, &why, err);
 }
 
-/* Samples between two signs of life. */
+/* The number of samples between two signs of life to dcp-run (ranks_board_beat). */
 enum { CHECKED_AT_ONCE = 256 };
 
-/* Checks this rank's share. */
+/* Checks this rank's share of the samples. */
 static int check_samples(const trainer *t, uint64_t *counted, dcp_error *err) {
     const uint64_t all = data_samples(t->eval_samples), world = (uint64_t)t->world;
     const uint64_t each = (all + world - 1) / world, begin = each * (uint64_t)t->rank;
@@ -88,8 +89,8 @@ int step_evaluate_is_due(const trainer *t) {
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
 
-/* Reads the micro-batch's samples. After the last sample it starts over with samples that are
- * ignored. */
+/* Reads the samples of micro-batch `number`. After the last sample come the first ones again, whose
+ * targets are ignored. */
 static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
     const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;
@@ -107,11 +108,12 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
     const float *logits = t->logits;
     kernels_type type = KERNELS_F32;
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
-    assert(type == KERNELS_F32); /* a classifier's logits */
+    assert(type == KERNELS_F32); /* an evaluation judges only classifiers, whose logits are fp32 */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
     double losses[SAMPLE_MOST_LOSSES];
     model_run_losses(t->run, losses);
-    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) /* may be below 0 by rounding */
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) /* rounding may make a loss
+                                                                 * negative */
         optim_exact_add(&s->losses[i], isfinite(losses[i]) && losses[i] < 0 ? 0 : losses[i]);
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
@@ -171,7 +173,7 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     status = ranks_agree(t->comm, status, err);
     if (status == DCP_OK && out->done)
         status = ranks_agree(t->comm, add_up_ranks(t, &s, out, err), err);
-    memcpy(t->tl.spent, spent, sizeof spent); /* the passes count only as evaluation */
+    memcpy(t->tl.spent, spent, sizeof spent); /* the forward passes count only as evaluation */
     timeline_add(&t->tl, TIMELINE_EVALUATE, -1, start, MPI_Wtime());
     return status;
 }

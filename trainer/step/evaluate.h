@@ -10,28 +10,29 @@ typedef struct trainer trainer;
 
 typedef struct step_evaluation {
     double loss; /* mean over all counted targets; NaN if one of them is not finite */
-    double losses[SAMPLE_MOST_LOSSES]; /* of which `loss` is the weighted sum */
-    double accuracy; /* for a classifier: the share of samples whose class was found likeliest */
+    double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
+    double accuracy; /* for a classifier: the share of samples whose own class is likeliest */
     int done;        /* 0: SIGTERM came before the end */
 } step_evaluation;
 
 /* Opens data.eval_path if it is given. Not collective. */
 int step_evaluate_open(trainer *t, dcp_error *err);
 
-/* Collective. Reads all of the evaluation's data, so errors in it, or that nothing in it counts,
- * are reported before the first step. DCP_ERR_ARG; DCP_ERR_IO. */
+/* Collective. Reads all of the evaluation's data, to report errors before the first step.
+ * DCP_ERR_ARG: the data are invalid, or nothing in them counts. DCP_ERR_IO: they cannot be read. */
 int step_evaluate_check(const trainer *t, dcp_error *err);
 
-/* Allocates the memory that evaluations need besides the training's. Not collective. */
+/* Allocates the memory that evaluations need in addition to that of the training. Not
+ * collective. */
 int step_evaluate_prepare(trainer *t, dcp_error *err);
 
-/* The number of micro-batches of an evaluation; 0 if there is none. */
+/* Returns the number of micro-batches of an evaluation, or 0 if the run does not evaluate. */
 uint64_t step_evaluate_micro_batches(const trainer *t);
 
-/* Returns true if the state's step ends with an evaluation: every eval_every steps, and the last
- * step. */
+/* Returns true if an evaluation follows the state's step: after every eval_every steps, and after
+ * the last one. */
 int step_evaluate_is_due(const trainer *t);
 
-/* Collective. Evaluates each sample of the evaluation's data once. Gives the same bits on any
- * number of ranks, and changes nothing that the next step depends on. */
+/* Collective. Evaluates each sample of the evaluation's data once. The result has the same bits on
+ * any number of ranks. An evaluation changes nothing on which the next step depends. */
 int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err);

@@ -1,6 +1,6 @@
-/* Signals are blocked in all threads, and a thread waits for them; there are no handlers. The
- * reason is that oneDNN's products use the stack pointer as one more register that points into the
- * heap, where the kernel would write a handler's frame. */
+/* Signals are blocked in all threads, and one thread waits for them; there are no signal handlers.
+ * The reason: oneDNN's products use the stack pointer as an additional register, which points into
+ * the heap, and there the kernel would write a handler's frame. */
 #include "step/requests.h"
 
 #include <pthread.h>
@@ -12,9 +12,9 @@
 
 enum { WATCHER_STACK = 1 << 17 };
 
-enum { SIGNALS = 1 << 8 }; /* more than exist */
+enum { SIGNALS = 1 << 8 }; /* more than there are signals */
 
-/* asked_to_end: the request times SIGNALS plus the signal, so a larger request wins */
+/* asked_to_end: the request * SIGNALS + the signal, so the larger of two requests wins */
 static atomic_int asked_to_end, asked_to_save;
 static sigset_t taken; /* the signals that the watcher waits for */
 
@@ -71,8 +71,8 @@ int step_requests_catch(void) {
     return failed;
 }
 
-/* Returns the largest request that this rank has received, by a signal or on the board
- * (ranks/board.h), as in asked_to_end. */
+/* Returns the largest request to end that this rank has received, by a signal or on the board
+ * (ranks/board.h), in the form of asked_to_end. */
 static int own_end(void) {
     const int by_signal = atomic_load(&asked_to_end);
     const int by_board = (int)ranks_board_end_asked() * SIGNALS;

@@ -1,7 +1,7 @@
-/* Requests from outside, by signals or on dcp-run's board. SIGTERM, SIGINT and SIGHUP request to
- * save and end; SIGUSR2 to save, end and be run again; SIGUSR1 to save now and continue. A second
- * SIGINT ends the process immediately; a SIGTERM after the first, which launchers send, does
- * not. */
+/* Requests to the run, by signals or on dcp-run's board (ranks/board.h). SIGTERM, SIGINT and
+ * SIGHUP: save and end. SIGUSR2: save, end, and be run again. SIGUSR1: save now and continue. A
+ * second SIGINT ends the process immediately. A SIGTERM after the first SIGINT, which launchers
+ * send, does not. */
 #pragma once
 
 #include <mpi.h>
@@ -10,21 +10,21 @@
 #include "ranks/board.h"
 
 typedef struct step_requests {
-    ranks_end_request end; /* the largest that any rank received */
-    int signal;            /* that requested the end; 0 if the board did */
+    ranks_end_request end; /* the largest request that any rank received */
+    int signal;            /* the signal that requested the end; 0 if the board did */
     int save;              /* a signal requested a save */
     uint64_t saves;        /* the number of saves that the board has requested so far */
 } step_requests;
 
-/* Begins to catch these signals; SIGINT and SIGHUP only if they are not ignored, as in a shell's
- * background. Returns 0 or an errno code. Must be called before MPI_Init, so threads that are
- * created later block the same signals as this one. */
+/* Begins to catch these signals. SIGINT and SIGHUP are not caught if they are ignored, as a shell
+ * does for background jobs. Returns 0 or an errno code. Must be called before MPI_Init, so threads
+ * that are created later block the same signals as this one. */
 int step_requests_catch(void);
 
-/* Collective. Returns what any rank was requested to do since the last call. A request reaches some
- * ranks before others, or only one; all of them act on it after the same step. */
+/* Collective. Returns the requests that any rank has received since the last call. A request may
+ * reach some ranks later than others, or only one rank; all ranks act on it after the same step. */
 step_requests step_requests_collect(MPI_Comm comm);
 
-/* Collective. Returns true if any rank has the urgent request to stop or to be run again.
- * step_requests_collect still returns it. */
+/* Collective. Returns true if any rank has received RANKS_END_STOP or RANKS_END_REQUEUE, which are
+ * urgent, unlike RANKS_END_RESIZE. step_requests_collect still returns the request afterwards. */
 int step_requests_has_stop(MPI_Comm comm);

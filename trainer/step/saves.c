@@ -50,10 +50,10 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
     return status;
 }
 
-/* Saves of a run. A failed save is tried again after the next step; only the run's last one must
- * succeed. Old steps are removed to make room for the last save, for one that a signal requests,
- * and for any after one that found no room; training waits for such saves, which may have to read
- * the memory again. Other saves leave as many steps as `keep` says. */
+/* Saves of a run. A failed save is tried again after the next step; only the run's last save must
+ * succeed. Three kinds of saves remove old steps if they need room: the last save, a save that a
+ * signal requests, and all saves after one that found no room. Training waits for such a save,
+ * because it may have to read the memory again. Other saves leave as many steps as `keep` says. */
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
@@ -103,8 +103,8 @@ static int is_directory_gone(const step_saves *s) {
     return gone;
 }
 
-/* Collective. Returns true if a save has failed for a reason for which all later saves would fail,
- * too, so a restart would only do harm. Reports that to dcp-run; *err has the reason. */
+/* Collective. Returns true if a save has failed, and for the same reason all later saves would
+ * fail, too. A restart would only do harm then. Reports the reason in *err to dcp-run. */
 static int is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;
     if (status == DCP_ERR_COMM) return 0;
@@ -113,7 +113,7 @@ static int is_final(const step_saves *s, int status, dcp_error *err) {
                   "checkpoint.dir: %s was moved or removed while the run was on; put it back and "
                   "start the run again, which then goes on from its newest step",
                   t->c->dir);
-    else if (status != DCP_ERR_BUSY) /* another writer has the store */
+    else if (status != DCP_ERR_BUSY) /* DCP_ERR_BUSY: another writer has the store */
         return 0;
     ranks_launcher_tell_final(t->rank, err->message);
     return 1;
@@ -138,7 +138,7 @@ static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err
     return DCP_OK;
 }
 
-/* All ranks have the same report. */
+/* Warns if a rank is slow. All ranks have the same report. */
 static void note_slow(step_saves *s, const dcp_report *report) {
     if (step_slow_note(&s->slow, report))
         ranks_warn(s->t->rank,
@@ -151,8 +151,8 @@ static void note_slow(step_saves *s, const dcp_report *report) {
 
 static const double least_wait_s = 1e-5;
 
-/* Stores a phase of a save. Waits for the disk are stored only if they are long, and only while
- * there is room for other phases. */
+/* Stores a phase of a save. A wait for the disk is stored only if it is long, and only if enough
+ * room is left for the other phases. */
 static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
     step_saves *s = ctx;
     const size_t kept_free = 64,
@@ -177,15 +177,16 @@ static void note_phases(step_saves *s) {
     s->n_phases = s->lost_phases = 0;
 }
 
-/* A save reads the whole state, so pages of offloaded parts are released as it proceeds. */
+/* Reports progress, and releases the memory pages of offloaded parts: a save reads the whole state,
+ * which would otherwise fill the memory. */
 static void note_progress(void *ctx, uint64_t done, uint64_t total) {
     train_state *state = ctx;
     ranks_board_on_progress(NULL, done, total);
     if (state->offloaded) state_release_all(state);
 }
 
-/* Saves the state as it is to the stores that are due: in flight, or immediately and with
- * `also_last` also to checkpoint.dir. */
+/* Saves the current state to the stores that are due. flight: starts the save and returns;
+ * otherwise saves before it returns. also_last: saves to checkpoint.dir, too, due or not. */
 static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
@@ -234,7 +235,7 @@ static int wait_for_flight(step_saves *s) {
 }
 
 /* Returns true if a thread of any rank is still working on the save in flight. A save without a
- * thread is no reason to skip the next one, because waiting for it completes it. */
+ * thread does not count, because it completes only when it is waited for. */
 static int is_busy(const step_saves *s) {
     int busy = s->flying && dcp_tiers_is_done(s->t->stores) == 0;
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
@@ -291,9 +292,9 @@ int step_saves_are_held(const step_saves *s) {
     return 0;
 }
 
-/* Returns true if other ranks, on as many hosts or one less, will find everything that the store
- * has. A path with the rank or an environment variable names a folder that may have no rank
- * then. */
+/* Returns true if the ranks of the next start, on as many hosts or one less, will find everything
+ * in the store. They will not if the path contains the rank or an environment variable, because
+ * then perhaps no rank has the same folder. */
 static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return 1;
@@ -301,7 +302,7 @@ static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
     return hosts == 1 || dcp_tiers_survives(t->stores, i) > 0;
 }
 
-/* Collective. Chooses the fastest store in which other ranks see everything. */
+/* Collective. *out: the fastest store in which the ranks of the next start will find everything. */
 static int choose_store(const trainer *t, size_t *out, dcp_error *err) {
     int hosts;
     const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);

@@ -1,4 +1,4 @@
-/* A run: everything that a training step works with. */
+/* A run: everything that a training step uses. */
 #pragma once
 
 #include <mpi.h>
@@ -34,15 +34,15 @@ typedef struct trainer {
     uint64_t sequence;     /* tokens per sample; 0 if the model has no token input */
     json_t *about;         /* the contents of about.json; the same on all ranks */
     sample_shape shape;
-    sample_batch inputs;                  /* of all micro-batches of this rank in a step */
+    sample_batch inputs;                  /* all micro-batches of this rank in a step */
     double *losses;                       /* [losses, micro-batches of the step] */
     void *norm_scratch;                   /* in the memory of k */
-    float *logits;                        /* of a micro-batch, if an evaluation judges classes */
-    double sample_flops;                  /* of a sample's forward and backward passes */
+    float *logits;                        /* of a micro-batch, for the evaluation of a classifier */
+    double sample_flops;                  /* operations of a sample's forward and backward passes */
     double matmul_peak;                   /* operations per second of all ranks; 0: unknown */
-    int is_peak_known;                    /* it has been measured */
-    uint64_t memory_bytes, staging_bytes; /* predicted for a rank; what fences may add */
-    timeline tl;                          /* of this rank since the start of its loop */
+    int is_peak_known;                    /* matmul_peak has been measured */
+    uint64_t memory_bytes, staging_bytes; /* a rank's predicted memory; what fences may add */
+    timeline tl;                          /* this rank's, since its first step began */
     const char *trace;                    /* the file of --trace; NULL if there is none */
-    uint64_t prove_every;                 /* steps from one proof to the next; 0: no proofs */
+    uint64_t prove_every;                 /* the number of steps between two proofs; 0: no proofs */
 } trainer;

@@ -1,6 +1,6 @@
-/* Reads a step's micro-batches, computes their gradients, and updates the state. Every number that
- * leaves this file is the same on all ranks and for any number of ranks: losses are one value per
- * micro-batch, added in the order of micro-batches; the norm is an exact sum. */
+/* Reads a step's micro-batches, computes their gradients, and updates the state. Every result is
+ * the same on all ranks, and for any number of ranks: a loss is the sum of one value per
+ * micro-batch, in the order of micro-batches, and the norm is an exact sum. */
 #include "step/update.h"
 
 #include <inttypes.h>
@@ -20,13 +20,14 @@
 #include "step/trainer.h"
 #include <dcp/tiers.h>
 
-/* The number of this rank's micro-batch in a micro-step; if it has none, a number that no
- * micro-batch has. */
+/* Returns the number of the micro-batch that this rank computes in a micro-step. If it computes
+ * none, returns a number that no micro-batch has. */
 static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
-/* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES] */
+/* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES]:
+ * the targets in that part that count, for each loss. */
 static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
     memset(counted, 0, SAMPLE_MOST_LOSSES * sizeof *counted);
@@ -42,8 +43,8 @@ static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error 
     return DCP_OK;
 }
 
-/* Reads all micro-batches of this rank. Counts, for each loss, the targets of the whole batch that
- * count. */
+/* Collective. Reads this rank's part of a batch. counted[SAMPLE_MOST_LOSSES]: the targets of the
+ * whole batch that count, for each loss. */
 static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const int status = ranks_agree(t->comm, read_inputs(t, begin, counted, err), err);
     if (status != DCP_OK) return status;
@@ -51,8 +52,8 @@ static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *
     return DCP_OK;
 }
 
-/* Reads the next batch with something to learn. *skipped: the number of batches before it that have
- * nothing. */
+/* Reads the next batch in which a target counts. *skipped: the number of batches before it, in
+ * which none does. */
 static int read_step(trainer *t, uint64_t *counted, uint64_t *skipped, dcp_error *err) {
     const uint64_t epoch = data_samples(t->samples);
     for (*skipped = 0; *skipped * t->c->batch < epoch; ++*skipped) {
@@ -83,7 +84,8 @@ static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, 
     return status;
 }
 
-/* The factors of gradients and losses that make each loss a weighted mean of its own. */
+/* Computes a factor for each loss and its gradients: the loss becomes the mean over the targets
+ * that count, times the loss's weight. */
 static void scale_losses(const trainer *t, const uint64_t *counted, float *scales) {
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
         scales[i] = counted[i]
@@ -104,7 +106,8 @@ static void add_losses(const trainer *t, step_result *out) {
     }
 }
 
-/* Computes the gradients of all micro-batches, which end up in the shards, and the step's loss. */
+/* Computes the step's loss and gradients. The gradients of all micro-batches are added up in the
+ * shards. */
 static int compute(trainer *t, const uint64_t *counted, step_result *out, dcp_error *err) {
     const size_t losses = config_micro_batches(t->c) * model_sample_losses(&t->shape);
     float scales[SAMPLE_MOST_LOSSES];
@@ -143,8 +146,8 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
                      t->state->step + 1, r->loss, r->grad_norm);
 }
 
-/* Updates the state. A save may read it as soon as this returns, so if it is in the host's memory,
- * this waits for the device. */
+/* Updates the state. A save may read the state as soon as this function returns, so the function
+ * waits for the device if the state is in the host's memory. */
 static int update(trainer *t, const step_result *r, dcp_error *err) {
     train_state *s = t->state;
     const double limit = t->c->clipping;

@@ -10,8 +10,9 @@ typedef struct trainer trainer;
 
 typedef struct step_result {
     double loss, grad_norm, lr;        /* as computed in this step, before its update */
-    double losses[SAMPLE_MOST_LOSSES]; /* of which `loss` is the weighted sum */
-    uint64_t skipped;                  /* batches before this step's in which nothing counts */
+    double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
+    uint64_t skipped;                  /* the number of batches before this step's in which no
+                                        * target counts */
     int is_proven;                     /* after the update (step_prove): */
     uint64_t state_id;
 } step_result;
@@ -23,7 +24,7 @@ int step_update(trainer *t, step_result *out, dcp_error *err);
 /* Collective. Returns true if all trained parameters are finite numbers. */
 int step_state_is_finite(const trainer *t);
 
-/* If a device computes, adds the seconds of the forward passes, backward passes and updates that it
- * has completed to the timeline. Does not wait. step_update calls it at its end, when everything
- * but the update is complete. */
+/* If a device computes, sets the timeline's seconds of forward passes, backward passes and updates
+ * to those that the device has completed. Does not wait. step_update calls this function at its
+ * end, when the device has completed everything except the update. */
 void step_take_device_times(trainer *t);
