@@ -32,8 +32,8 @@ void timeline_free(timeline *tl) {
     *tl = (timeline){0};
 }
 
-/* Takes the first lane that is free at `begin`. Since events are recorded in the order in which
- * they end, a lane is free if its last event has ended by then. */
+/* Returns the first lane that is free at `begin`. Events are recorded in the order of their ends,
+ * so a lane is free at `begin` if its last event ended before. */
 static uint16_t take_lane(timeline *tl, double begin, double end) {
     uint16_t lane = 0;
     while (lane + 1 < TIMELINE_LANES && tl->lane_end[lane] > begin) lane++;

@@ -1,6 +1,6 @@
-/* What a rank does, when, and for how long: the seconds of each kind of work and, with a trace,
- * every piece of it. Without a trace a piece of work costs one addition. Times are this rank's
- * MPI_Wtime. Used by one thread. */
+/* Records how a rank spends its time: the total seconds of each kind of work and, with a trace,
+ * each piece of work. Without a trace, recording a piece costs one addition. Times are this rank's
+ * MPI_Wtime. Only one thread may use a timeline. */
 #pragma once
 
 #include <stddef.h>
@@ -9,21 +9,23 @@
 #include <dcp/error.h>
 
 typedef enum timeline_kind {
-    /* Work of the training thread, which never overlaps: */
+    /* Work of the training thread; these kinds never overlap: */
     TIMELINE_DATA,
     TIMELINE_FORWARD,
     TIMELINE_BACKWARD,
-    TIMELINE_WAIT,   /* for the gather of a unit that is needed now */
-    TIMELINE_REDUCE, /* of a unit's gradients: the part that keeps the thread from computing */
+    TIMELINE_WAIT,   /* waiting for the gather of a unit that is needed now */
+    TIMELINE_REDUCE, /* reducing a unit's gradients: only the time in which the thread cannot
+                      * compute */
     TIMELINE_OPTIMIZER,
     TIMELINE_STALL,    /* waiting for a save */
-    TIMELINE_EVALUATE, /* including everything that it waits for and reads */
+    TIMELINE_EVALUATE, /* an evaluation, including its waits and reads */
     TIMELINE_SPENT,    /* the number of kinds above */
-    /* Work beside the training thread: */
-    TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
-    TIMELINE_SUM,                     /* of a unit's gradients, from its start to its end */
-    TIMELINE_FILL,                    /* of a slower store with a step, in the background */
-    TIMELINE_SAVE, /* of a step, by the thread that saves; its phases follow, as in dcp_phase */
+    /* Work that overlaps with the training thread's: */
+    TIMELINE_GATHER = TIMELINE_SPENT, /* the gather of a unit, from start to end */
+    TIMELINE_SUM,                     /* the sum of a unit's gradients, from start to end */
+    TIMELINE_FILL,                    /* copying a step to a slower store, in the background */
+    TIMELINE_SAVE, /* a save, by the thread that saves; its phases follow, numbered as in
+                    * dcp_phase */
     TIMELINE_SAVE_PLAN,
     TIMELINE_SAVE_GATHER,
     TIMELINE_SAVE_COPY,
@@ -35,7 +37,7 @@ typedef enum timeline_kind {
 
 typedef struct timeline_event {
     double begin, end;
-    uint16_t kind, lane; /* lanes separate gathers, and fills, that may overlap */
+    uint16_t kind, lane; /* lane: separates gathers, and fills, that overlap */
     int32_t which;       /* the unit; the step for a save or a fill; -1: none */
 } timeline_event;
 
@@ -45,23 +47,23 @@ typedef struct timeline {
     double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
     timeline_event *events;       /* NULL without a trace */
     size_t n, room;
-    uint64_t dropped; /* that found no room */
+    uint64_t dropped; /* events for which there was no room */
     double lane_end[TIMELINE_LANES];
     double ahead; /* MPI_Wtime minus CLOCK_MONOTONIC */
 } timeline;
 
-/* Allocates room for `room` events between two calls of timeline_clear; 0: stores only seconds. */
+/* Allocates room for `room` events, until timeline_clear discards them; 0: records only seconds. */
 int timeline_init(timeline *tl, size_t room, dcp_error *err);
 void timeline_free(timeline *tl);
 
 /* Records a piece of work that has ended. tl may be NULL. */
 void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
-/* Replaces the seconds that this rank spent requesting a kind of work by those that a device has
- * spent on it since the start, by the device's clock. */
+/* Sets the total seconds of a kind of work to those that a device has spent on it since the start,
+ * by the device's clock. The thread's own time only covers the requests to the device. */
 void timeline_set_device(timeline *tl, timeline_kind kind, double seconds);
-/* Records a piece of libdcp's work, whose times are CLOCK_MONOTONIC. */
+/* Records a piece of work of libdcp, with times on CLOCK_MONOTONIC. */
 void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin, double end);
-/* Records a fill of a store, as libdcp reports it. tl: the timeline. */
+/* Records a fill of a store, with libdcp's times. A callback; tl is the timeline. */
 void timeline_add_fill(void *tl, size_t store, uint64_t step, double begin, double end);
-/* Discards the events after they were written. */
+/* Discards all events, once they have been written to the trace. */
 void timeline_clear(timeline *tl);
