@@ -1,5 +1,5 @@
 /* dcp-train: the command line, the configuration and the exit status. Rank 0 reads the
- * configuration, so all ranks have the same one. Only rank 0 reports failures, in one line. */
+ * configuration and sends it to all ranks. Only rank 0 reports a failure, in one line. */
 #include <inttypes.h>
 #include <math.h>
 #include <mpi.h>
@@ -35,7 +35,7 @@ typedef struct options {
     char *const *overrides;
     int n_overrides;
     const char *trace, *plot; /* the files of --trace and --plot; NULL if not given */
-    sample_options sample;    /* its text is NULL without --sample */
+    sample_options sample;    /* sample.text is NULL without --sample */
     uint64_t ranks;           /* for --plan */
     uint64_t prove_every;     /* 0 if not given */
     int plan, print_config, print_keys, dry_run;
@@ -192,8 +192,8 @@ static int read_command_line(int argc, char **argv, options *out) {
 static const char own_steps[] =
     "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s";
 
-/* If dcp-run restarts a run that has published a step, the run continues from that step; following
- * checkpoint.resume again would lose it. */
+/* If dcp-run restarts a run that has published a step, the run continues from its newest step.
+ * Following checkpoint.resume again would lose that step. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     int status = ranks_launcher_takes_over() ? config_take_over(c, err) : DCP_OK;
     if (status != DCP_OK || !ranks_launcher_goes_on()) return status;
@@ -205,8 +205,8 @@ static const char requeued[] =
     "going on from the newest step, which a run of this very configuration has saved, not by "
     "checkpoint.resume=%s again; for that, take another checkpoint.dir";
 
-/* Collective. Does the same for a restart whose dcp-run did not see what an earlier start
- * published, and for a requeued job. */
+/* Collective. Also continues from the newest step if dcp-run did not notice that an earlier start
+ * published one, or if the job was requeued. */
 static int go_on_from_own(config *c, dcp_error *err) {
     dcp_comm *dcp;
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
@@ -222,8 +222,8 @@ static int go_on_from_own(config *c, dcp_error *err) {
     return status;
 }
 
-/* Loads the configuration, and reports how DeepSpeed's keys were understood. *wrong: the
- * continuation of a failure's message, or NULL; freed with free(). */
+/* Loads the configuration, and reports how DeepSpeed's keys were understood. *wrong: more lines for
+ * the message of a failure, or NULL; free it with free(). */
 static int load_config(const options *a, int world, config **out, char **wrong, dcp_error *err) {
     char *rest = NULL;
     const int status = config_load(a->path, a->overrides, a->n_overrides, world, out, wrong, err);
@@ -244,8 +244,8 @@ static int read_config(const options *a, config **own, char **text, char **wrong
     return status;
 }
 
-/* Rank 0 reads the configuration, and all ranks get the same one. *wrong: as in load_config, on
- * rank 0. */
+/* Collective. Rank 0 loads the configuration, and sends it to all ranks. *wrong: on rank 0, the
+ * same as in load_config. */
 static int share_config(const options *a, int rank, config **out, char **wrong, dcp_error *err) {
     char *text = NULL;
     config *own = NULL;
@@ -281,7 +281,8 @@ static void print_config(const config *c, int rank) {
                   "number of ranks, so losses and checkpoints do too");
 }
 
-/* Only warns, because the run may be intended to be prolonged later. */
+/* Warns if the run ends before the warm-up does. This is no error, because the user may intend to
+ * prolong the run later. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
         ranks_warn(rank,
@@ -350,8 +351,9 @@ static int print_plan(const options *a) {
                                          : PROGRAM_USAGE;
 }
 
-/* Open MPI drops messages for which it has no memory, and ranks then wait for them forever. A rank
- * that cannot allocate even a little memory ends, and the launcher ends the others. */
+/* Ends this rank if it cannot allocate even a little memory; the launcher then ends the others.
+ * Without this check, ranks could wait forever for messages that Open MPI drops for lack of
+ * memory. */
 static void check_memory(void) {
     const size_t little = (size_t)64 << 20;
     void *memory = mmap(NULL, little, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -378,7 +380,7 @@ static int check_world(void) {
 
 static int run_program(int argc, char **argv) {
     options o;
-    signal(SIGPIPE, SIG_IGN); /* training continues after the reader of its lines has gone */
+    signal(SIGPIPE, SIG_IGN); /* training continues if the reader of its output is gone */
     program_survive_file_limit();
     int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
@@ -397,7 +399,7 @@ static int run_program(int argc, char **argv) {
     check_memory();
     status = check_world();
     if (status == PROGRAM_DONE) status = run_configured(&o);
-    /* before any rank can end, because the launcher then kills those that have not ended yet */
+    /* before MPI_Finalize: once one rank has ended, the launcher kills those that have not */
     ranks_launcher_end(status);
     MPI_Finalize();
     return status;
