@@ -1,5 +1,5 @@
-/* The list of backends, which nothing else outside a backend's folder knows, and what all of them
- * share. */
+/* The list of backends, and functions that all backends share. No other file outside a backend's
+ * folder refers to a particular backend. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l) {
     if (l->activated) k->activation_forward(k, l->activated, y, n, l->f, KERNELS_F32);
 }
 
-/* Computed on the host for every backend. */
+/* The table is computed on the host for every backend. */
 void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t half,
                         const float *frequencies, float scale) {
     for (size_t i = 0; i < half; i++)

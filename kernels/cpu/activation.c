@@ -1,5 +1,5 @@
-/* Activations, alone and as gates. Each loop is compiled for one activation and one type, which are
- * chosen outside the loop. */
+/* Activations, alone and in gated units. Each loop is compiled for one activation and one type,
+ * which are chosen outside the loop. */
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
@@ -8,7 +8,7 @@ typedef struct cpu_point {
     float value, slope;
 } cpu_point;
 
-/* NaN stays NaN. */
+/* The comparison is such that NaN stays NaN. */
 CPU_INLINE cpu_point relu_at(float x) {
     return (cpu_point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
@@ -18,7 +18,7 @@ CPU_INLINE cpu_point gelu_at(float x) {
     return (cpu_point){x * cdf, cdf + x * (0.39894228f * lanes_exp(-0.5f * x * x))};
 }
 
-/* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
+/* Uses the identity 1 / 2 + tanh(u) / 2 = logistic(2 u). */
 CPU_INLINE cpu_point gelu_tanh_at(float x) {
     const float a = 0.79788456f, b = 0.044715f;
     float sigma = 1.0f / (1.0f + lanes_exp(-2.0f * a * (x + b * x * x * x)));
@@ -33,8 +33,7 @@ CPU_INLINE cpu_point silu_at(float x) {
 
 typedef cpu_point activation(float x);
 
-/* Outputs may overlap their inputs, as kernels.h permits: each element is read before it is
- * written. */
+/* An output may equal an input, as kernels.h permits: each element is read before it is written. */
 CPU_INLINE void forward(activation *at, kernels_type type, void *out, const void *x, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) lanes_store(out, i, type, at(lanes_load(x, i, type)).value);
@@ -77,8 +76,8 @@ CPU_INLINE void gate_backward(activation *at, kernels_type type, void *out, void
     }
 }
 
-/* CHOOSE(loop, f, type, arguments...): calls the loop with the activation and the type as
- * constants, then the arguments. */
+/* CHOOSE(loop, f, type, arguments...): calls `loop` with f and type as constants, followed by the
+ * arguments. */
 #define CHOOSE(loop, f, type, ...)                                                                 \
     if ((type) == KERNELS_BF16)                                                                    \
         CHOOSE_ACTIVATION(loop, f, KERNELS_BF16, __VA_ARGS__)                                      \

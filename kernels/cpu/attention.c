@@ -1,7 +1,7 @@
 /* Attention by matrix products, one head and one block of QUERIES query rows at a time. The scores
- * of a block exist only in scratch, as [QUERIES, keys that the block sees]. Sums run over blocks
- * and heads in ascending order, so their order depends only on the shape. Heads in bf16 are widened
- * into scratch; results are rounded from there into the output. */
+ * of one block at a time are in scratch, as [QUERIES, the number of keys that the block sees]. Sums
+ * run over blocks and heads in ascending order, so their order depends only on the shape. Heads in
+ * bf16 are widened into scratch, and results are rounded from scratch into the output. */
 #include <math.h>
 
 #include "cpu/cpu.h"
@@ -9,9 +9,9 @@
 
 enum { QUERIES = 64 };
 
-/* One head's view of a block of queries. Positions [first, first + rows) see keys [from, from +
- * keys). With `causal` they see only keys up to themselves; with `window`, only the last `window`
- * of these; with `places`, only those of their own document. */
+/* A block of queries of one head. Positions [first, first + rows) see keys in [from, from + keys).
+ * With `causal`, a position sees only keys up to its own; with `window`, only the last `window` of
+ * these; with `places`, only those of its own document. */
 typedef struct block {
     size_t first, rows, from, keys;
     size_t dim;
@@ -27,7 +27,8 @@ typedef struct row_view {
     size_t first, end;
 } row_view;
 
-/* The arrays of a head in scratch, each at most [keys,head_dim]; unused if the arrays are fp32. */
+/* The widened arrays of a head in scratch, each at most [keys,head_dim]; unused if the shape's type
+ * is fp32. */
 enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
 
 static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
@@ -44,7 +45,7 @@ static float *widened(const kernels_attention *s, float *scratch, int which) {
     return scratch + (size_t)which * keys_of(s) * s->head_dim;
 }
 
-/* The part of scratch that follows the widened heads. */
+/* Returns the part of scratch that follows the widened heads. */
 static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
@@ -57,7 +58,7 @@ static size_t first_key(size_t window, size_t position, const int32_t *place) {
     return from > own ? from : own;
 }
 
-/* The block that begins at query `row` of sample `batch`. */
+/* Returns the block that begins at query `row` of sample `batch`. */
 static block block_at(const kernels_attention *s, size_t batch, size_t row) {
     size_t rows = s->sequence - row < QUERIES ? s->sequence - row : QUERIES;
     const int32_t *places = s->places ? s->places + batch * s->sequence + row : NULL;
@@ -87,7 +88,7 @@ typedef struct cpu_head {
     size_t batch, tokens, heads, head;
 } cpu_head;
 
-/* Offset of its first token. */
+/* Returns the offset of the head's first token. */
 static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * p.tokens * p.heads + p.head) * s->head_dim;
 }
@@ -98,7 +99,7 @@ static float *room_of(const kernels_attention *s, void *array, cpu_head p, float
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
 }
 
-/* The head as fp32. */
+/* Returns the head's rows in fp32: the array itself, or a copy in scratch. */
 CPU_CLONES static const float *wide_head(const kernels_attention *s, const void *array, cpu_head p,
                                          float *scratch, int which) {
     if (is_wide(s)) return (const float *)array + head_offset(s, p);
@@ -121,7 +122,7 @@ CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels
             lanes_store(array, at + token * stride + i, type, room[token * dim + i]);
 }
 
-/* out[rows,keys] = alpha x[rows,dim] y[keys,dim]^T; x is strided as queries, y as keys */
+/* out[rows,keys] = alpha x[rows,dim] y[keys,dim]^T; x has the stride of queries, y that of keys */
 static void rows_by_keys(kernels *k, const block *b, float alpha, float *out, const float *x,
                          const float *y) {
     cpu_product p = {.transpose_a = 'N',
@@ -137,7 +138,7 @@ static void rows_by_keys(kernels *k, const block *b, float alpha, float *out, co
     cpu_matmul_run(k, &p, x, y + b->from * b->kv_stride, out);
 }
 
-/* out[rows,dim] = alpha w[rows,keys] y[keys,dim]; out is strided as queries */
+/* out[rows,dim] = alpha w[rows,keys] y[keys,dim]; out has the stride of queries */
 static void weigh_keys(kernels *k, const block *b, float alpha, float *out, const float *w,
                        const float *y) {
     cpu_product p = {.transpose_a = 'N',
@@ -153,7 +154,7 @@ static void weigh_keys(kernels *k, const block *b, float alpha, float *out, cons
     cpu_matmul_run(k, &p, w, y + b->from * b->kv_stride, out);
 }
 
-/* out[keys,dim] += alpha w[rows,keys]^T x[rows,dim]; out is strided as keys */
+/* out[keys,dim] += alpha w[rows,keys]^T x[rows,dim]; out has the stride of keys */
 static void add_to_keys(kernels *k, const block *b, float alpha, float *out, const float *w,
                         const float *x) {
     cpu_product p = {.transpose_a = 'T',
@@ -169,14 +170,14 @@ static void add_to_keys(kernels *k, const block *b, float alpha, float *out, con
     cpu_matmul_run(k, &p, w, x, out + b->from * b->kv_stride);
 }
 
-/* Sets the elements for keys that the row does not see to 0. */
+/* Sets x[keys] to 0 at keys that the row does not see. */
 CPU_INLINE void hide_rest(float *x, size_t keys, row_view v) {
     for (size_t j = 0; j < v.first; j++) x[j] = 0.0f;
     for (size_t j = v.end; j < keys; j++) x[j] = 0.0f;
 }
 
-/* Replaces scores[rows,keys] by the softmax over each row's visible keys, and 0 elsewhere. Sets
- * lse[rows]. */
+/* Replaces scores[rows,keys] by the softmax over the keys that each row sees, and by 0 at the other
+ * keys. Sets lse[rows]. */
 CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     size_t keys = b->keys;
     for (size_t row = 0; row < b->rows; row++) {
@@ -268,11 +269,11 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
         softmax_rows_backward(&b, p, dp, h->lse + first, delta);
         add_to_keys(k, &b, 1.0f, h->dvalue, p, h->dout + at);
         add_to_keys(k, &b, b.inv_root, h->dkey, dp, h->q + at);
-        weigh_keys(k, &b, b.inv_root, h->dq + at, dp, h->key); /* last: dq may be q */
+        weigh_keys(k, &b, b.inv_root, h->dq + at, dp, h->key); /* comes last, because dq may be q */
     }
 }
 
-/* Sets the head of dkey and dvalue to 0 if it is in scratch. Otherwise, the call for the first head
+/* Sets a head's dkey and dvalue to 0 if they are in scratch. Otherwise, the call for the first head
  * clears the whole arrays. */
 static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h,
                         cpu_head kv) {
@@ -297,7 +298,7 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
         clear_heads(k, s, &h, kv);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
             const cpu_head p = {kv.batch, s->sequence, s->heads, head};
-            h.dq = room_of(s, dq, p, scratch, Q); /* in bf16 the memory of the widened q */
+            h.dq = room_of(s, dq, p, scratch, Q); /* in scratch, in place of the widened q */
             h.dout = wide_head(s, dout, p, scratch, DOUT);
             h.out = wide_head(s, out, p, scratch, OUT);
             h.lse = lse + (p.batch * s->heads + head) * s->sequence;

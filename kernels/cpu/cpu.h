@@ -1,5 +1,6 @@
-/* What the files of the CPU backend share. Each file contains functions of kernels/kernels.h, which
- * documents them, and one function that sets them: cpu_norm_fill is in norm.c. */
+/* Declarations that the files of the CPU backend share. Each file contains functions of the struct
+ * in kernels/kernels.h, and one function that sets their pointers: norm.c contains
+ * cpu_norm_fill. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -10,11 +11,12 @@ typedef struct cpu_state {
     char description[64];
     int product_failed;
     cpu_bf16 *bf16; /* NULL if the processor has no products of bf16 */
-    float *wide;    /* widened operands of products in bf16, if bf16 is NULL */
+    float *wide;    /* if bf16 is NULL: widened operands of products */
     size_t wide_elems;
 } cpu_state;
 
-/* c = alpha op(a) op(b) + beta c, row-major with leading dimensions; with beta 0, c is not read. */
+/* c = alpha op(a) op(b) + beta c, row-major, with leading dimensions. With beta 0, c is not
+ * read. */
 typedef struct cpu_product {
     char transpose_a, transpose_b; /* 'N' or 'T' */
     size_t m, n, depth;
@@ -26,7 +28,7 @@ void cpu_matmul_run(kernels *k, const cpu_product *p, const float *a, const floa
 void cpu_matmul_describe(char *text, size_t size);
 void cpu_matmul_fail(kernels *k);
 
-/* NULL if the processor has no products of bf16, or if out of memory. */
+/* Returns NULL if the processor has no instructions for products of bf16, or if out of memory. */
 cpu_bf16 *cpu_bf16_open(void);
 void cpu_bf16_close(cpu_bf16 *b);
 

@@ -1,5 +1,5 @@
-/* Makes rows from inputs: embeddings, whose gradients are added in the order of the tokens, and
- * images cut into patches. */
+/* Makes rows from inputs: embeddings, and patches of images. The gradients of an embedding are
+ * added in the order of the tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void cpu_embedding_backward(kernels *k, float *dtable, const float *dout,
         if (ids[row] >= 0) k->add(k, dtable + (size_t)ids[row] * dim, dout + row * dim, dim);
 }
 
-/* One patch of one image: [channels,patch_height,patch_width]. */
+/* Copies one patch of one image, [channels,patch_height,patch_width]. */
 static void copy_patch(float *out, const float *corner, const kernels_patches *s) {
     for (size_t channel = 0; channel < s->channels; channel++)
         for (size_t y = 0; y < s->patch_height; y++, out += s->patch_width)
@@ -56,18 +56,18 @@ void cpu_embedding_fill(kernels *k) {
     k->patches = cpu_patches;
 }
 
-/* Heads between their projection and attention: RMSNorm of each head, and rotary positions, which
- * rotate pairs of one element of the first half and one of the second. The loops below process
- * elements without a rotation after the pairs. Each loop is compiled for each type, with and
- * without the norm. */
+/* Heads between their projection and attention: RMSNorm of each head, and rotary positions. A
+ * rotation turns a pair: element i of the first half and element i of the second half. The loops
+ * below process the pairs first; without a rotation there are no pairs, only single elements. Each
+ * loop is compiled for each type, with and without the norm. */
 
-/* A head's first element, and its token's angles. */
+/* The position of a head's first element, and the cosines and sines of the head's token. */
 typedef struct head {
     size_t at;
     const float *cosine, *sine;
 } head;
 
-/* (mean(x^2) + eps)^-1/2 */
+/* Returns (mean(x^2) + eps)^-1/2 over the head that begins at `at`. */
 CPU_INLINE float rstd_of(const kernels_heads *h, kernels_type type, const void *x, size_t at) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -83,7 +83,7 @@ CPU_INLINE float rstd_of(const kernels_heads *h, kernels_type type, const void *
     return 1.0f / sqrtf(lanes_fold(lane) / (float)h->dim + h->eps);
 }
 
-/* The head's element i after the norm. */
+/* Returns the head's element i, after the norm if there is a norm. */
 CPU_INLINE float normed(const kernels_heads *h, kernels_type type, int norm, float scale,
                         const void *x, size_t at, size_t i) {
     const float v = lanes_load(x, at + i, type);
@@ -107,7 +107,7 @@ CPU_INLINE void forward(const kernels_heads *h, kernels_type type, int norm, con
         lanes_store(out, at + i, type, normed(h, type, norm, scale, x, at, i));
 }
 
-/* The gradients of a pair before its rotation. */
+/* The gradients of the two elements of a pair, as they were before the rotation. */
 typedef struct pair {
     float low, high;
 } pair;
@@ -118,7 +118,7 @@ CPU_INLINE pair turned_back(const head *where, const float *dout, size_t half, s
     return (pair){a * c + b * s, b * c - a * s};
 }
 
-/* The sum over the head of d * weight * x, where d is the gradient of the norm's output. */
+/* Returns the sum over the head of d * weight * x, where d is the gradient of the norm's output. */
 CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *where,
                        const float *dout, const void *x) {
     const size_t half = h->cosines ? h->dim / 2 : 0, at = where->at;
@@ -139,11 +139,11 @@ CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *wh
 typedef struct norm_backward {
     int there;
     float scale;    /* rstd */
-    float share;    /* mean(g * xhat) * rstd: this times x is subtracted */
+    float share;    /* mean(g * xhat) * rstd; dx = rstd * (g - x * share) */
     float *dweight; /* [dim] */
 } norm_backward;
 
-/* The gradient of the head's element i, from d, that of the norm's output. */
+/* Returns the gradient of the head's element i, from d, the gradient of the norm's output. */
 CPU_INLINE float gradient(const kernels_heads *h, kernels_type type, const norm_backward *n,
                           const void *x, size_t at, size_t i, float d) {
     if (!n->there) return d;
@@ -174,7 +174,7 @@ CPU_INLINE void backward(const kernels_heads *h, kernels_type type, int norm, co
         lanes_store(dx, at + i, type, gradient(h, type, &n, x, at, i, dout[at + i]));
 }
 
-/* Head number i, counted over all tokens. */
+/* Returns head number i, counted over all tokens. */
 CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
     if (!h->cosines) return (head){.at = i * h->dim};
     const size_t token = i / h->heads;
@@ -183,8 +183,8 @@ CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
     return (head){i * h->dim, h->cosines + angle, h->sines + angle};
 }
 
-/* EACH(h, loop, arguments...): calls the loop for every head; the arguments follow its fourth
- * parameter. */
+/* EACH(h, loop, arguments...): calls `loop` for every head, with the arguments after its first four
+ * parameters. */
 #define EACH(h, loop, ...)                                                                         \
     for (size_t i = 0; i < (h)->batch * (h)->sequence * (h)->heads; i++) {                         \
         const head where = head_at((h), i);                                                        \

@@ -1,11 +1,11 @@
 /* Building blocks of the CPU's loops.
  *
- * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: the order
- * depends only on the length, whatever vectors the processor has. The lanes are a plain array,
- * which GCC keeps in registers. It would store a vector type in memory if that were wider than the
- * processor's vectors. CPU_CLONES compiles a function for three generations of processors and
- * selects one when the program starts. Multiply-adds are fused only where FUSED says so, so all
- * three give the same bits. */
+ * A sum has 16 lanes: element i is added to lane i % 16, and at the end the lanes are added
+ * pairwise. So the order depends only on the length, whatever vectors the processor has. The lanes
+ * are a plain array, which GCC keeps in registers. A vector type would not do: if it is wider than
+ * the processor's vectors, GCC stores it in memory. CPU_CLONES compiles a function for three
+ * generations of processors and selects one when the program starts. Multiply-adds are fused only
+ * where FUSED says so, so all three give the same bits. */
 #pragma once
 
 #include <stddef.h>
@@ -14,20 +14,22 @@
 
 #include "kernels/shapes.h"
 
-/* AddressSanitizer is not ready yet when the selection is made. GCC has had these names since
- * version 12; an older GCC compiles only the default, which gives the same bits more slowly. */
+/* Not used with AddressSanitizer, which is not ready yet when the program selects a version. GCC
+ * has had these names of processors since version 12. With an older GCC there is only the default,
+ * which is slower and gives the same bits. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_CLONES
 #endif
 #define CPU_INLINE static inline __attribute__((always_inline))
-/* x * y + z, rounded once: one instruction on both newer generations, a slow call on the oldest. */
+/* x * y + z, rounded once: one instruction on the two newer generations, a slow call on the
+ * oldest. */
 #define FUSED(x, y, z) __builtin_fmaf(x, y, z)
 
 enum { LANES = 16 };
 
-/* The upper half of an fp32, rounded to nearest even; all NaNs become the same NaN. */
+/* Rounds an fp32 to bf16, to nearest even; all NaNs become the same NaN. */
 CPU_INLINE uint16_t bf16_of(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -42,7 +44,7 @@ CPU_INLINE float bf16_wide(uint16_t x) {
     return y;
 }
 
-/* Element i of an array of `type`, which must be a constant for a loop to be fast. */
+/* Returns element i of an array of `type`. A loop is fast only if `type` is a constant. */
 CPU_INLINE float lanes_load(const void *x, size_t i, kernels_type type) {
     return type == KERNELS_BF16 ? bf16_wide(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
@@ -54,14 +56,14 @@ CPU_INLINE void lanes_store(void *y, size_t i, kernels_type type, float value) {
         ((float *)y)[i] = value;
 }
 
-/* The sum of lane[16], pairwise. */
+/* Returns the sum of lane[16], added pairwise. */
 CPU_INLINE float lanes_fold(float *lane) {
     for (size_t l = 0; l < 8; l++) lane[l] += lane[l + 8];
     for (size_t l = 0; l < 4; l++) lane[l] += lane[l + 4];
     return lane[0] + lane[2] + (lane[1] + lane[3]);
 }
 
-/* The sum of a[n] * b[n]. */
+/* Returns the sum of a[n] * b[n]. */
 CPU_INLINE float lanes_dot(const float *a, const float *b, size_t n) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -71,7 +73,7 @@ CPU_INLINE float lanes_dot(const float *a, const float *b, size_t n) {
     return lanes_fold(lane);
 }
 
-/* The sum of a[n]. */
+/* Returns the sum of a[n]. */
 CPU_INLINE float lanes_sum(const float *a, size_t n) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -81,7 +83,7 @@ CPU_INLINE float lanes_sum(const float *a, size_t n) {
     return lanes_fold(lane);
 }
 
-/* The largest of n > 0 elements of an array of `type`, starting at `at`. */
+/* Returns the largest of n > 0 elements of an array of `type`, starting at `at`. */
 CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size_t n) {
     float top[LANES], most = lanes_load(x, at, type);
     size_t i = 0;
@@ -99,9 +101,10 @@ CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size
     return most;
 }
 
-/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c). Gives exp(88) above 88, and
- * 0 below -87.69; NaN stays NaN. x is split into n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is the
- * sum of two constants; exp(r) is the polynomial of Cephes' expf. The result is 0 if n is -127. */
+/* Returns exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c); exp(88) above 88,
+ * and 0 below -87.69. NaN stays NaN. x is split into n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is
+ * the sum of two constants for precision. exp(r) is computed by the polynomial of Cephes' expf, and
+ * multiplied by 2^n, or by 0 if n is -127. */
 CPU_INLINE float lanes_exp(float x) {
     const float magic = 0x1.8p23f + 127.0f; /* adding it leaves n + 127 in the low bits */
     float c = x > 88.0f ? 88.0f : x;
@@ -126,8 +129,9 @@ CPU_INLINE float lanes_exp(float x) {
     return p * power;
 }
 
-/* erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays NaN. Two minimax
- * polynomials meet at 0.9277: x + x P(x^2) below, 1 - exp(-|x| - |x| Q(|x|)) above. */
+/* Returns erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays NaN.
+ * There are two minimax polynomials P and Q: if |x| is below 0.9277, the result is x + x P(x^2);
+ * otherwise it is 1 - exp(-|x| - |x| Q(|x|)), with the sign of x. */
 CPU_INLINE float lanes_erf(float x) {
     float s = x * x, t = x < 0.0f ? -x : x;
     float low = -5.96761703e-4f;
@@ -137,7 +141,7 @@ CPU_INLINE float lanes_erf(float x) {
     low = low * s - 3.76125336e-1f;
     low = low * s + 1.28379166e-1f;
     low = low * x + x;
-    t = t > 4.0f ? 4.0f : t; /* there, erf rounds to 1 */
+    t = t > 4.0f ? 4.0f : t; /* above 4, erf rounds to 1 */
     float high = -1.72853470e-5f;
     high = high * t + 3.83197126e-4f;
     high = high * t - 3.88396438e-3f;

@@ -1,10 +1,10 @@
 /* bf16: rounding, widening, and matrix products.
  *
- * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. The
- * code that it compiles for a shape is stored here, since requesting it again for each product
- * costs microseconds. It runs on one thread, as for fp32 (see below). On other processors operands
- * are widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16
- * is exact in fp32, so only the order of the sums differs. */
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. It
+ * compiles code for each shape. That code is stored here, because requesting it again for each
+ * product would cost microseconds. It runs on one thread, as for fp32 (see below). On other
+ * processors, operands are widened to fp32, one panel at a time, and multiplied there. Widening is
+ * exact, and so is the product of two bf16 in fp32, so only the order of the sums differs. */
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
-enum { PANEL = 2048 }; /* rows that are widened at once */
+enum { PANEL = 2048 }; /* the number of rows that are widened at a time */
 
 CPU_CLONES static void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restrict x,
                                   size_t n) {
@@ -36,8 +36,9 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
 }
 
-/* Goes from the beginning to the end. Elements that are still to be read lie above those that have
- * been written, except within the current stretch, which is copied first. */
+/* Widens stretches from the beginning to the end. All elements that are still to be read lie after
+ * those that have been written, except within the current stretch, which is therefore copied
+ * first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
     enum { STRETCH = 512 };
     const uint16_t *from = (const uint16_t *)y + n;
@@ -127,7 +128,7 @@ static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engi
 }
 #endif
 
-/* A matrix [rows,cols] in row-major order, or stored as its transpose. */
+/* Describes a matrix [rows,cols] in row-major order, or stored as its transpose. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_t cols,
                                      int transposed, dnnl_data_type_t type) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
@@ -190,7 +191,8 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
     return status != dnnl_success;
 }
 
-/* Memory for widened operands, which is kept from product to product. NULL if out of memory. */
+/* Returns memory for widened operands, the same for each product unless one needs more. NULL if out
+ * of memory. */
 static float *wide_memory(kernels *k, size_t elems) {
     cpu_state *state = k->state;
     if (elems <= state->wide_elems) return state->wide;
@@ -204,14 +206,15 @@ static float *wide_memory(kernels *k, size_t elems) {
 static size_t padded(size_t elems) { return (elems + 15) / 16 * 16; }
 
 typedef struct bf16_product {
-    uint16_t *narrow; /* the result if it is bf16, otherwise NULL; c: vice versa */
+    uint16_t *narrow; /* the result, as bf16; NULL: the result is c, as fp32 */
     float *c;
     const uint16_t *a, *b;
     size_t m, n, depth;
-    unsigned flags; /* those of cpu_matmul */
+    unsigned flags; /* as for cpu_matmul */
 } bf16_product;
 
-/* Widens all of b, and a panel of rows of a at a time, which gives the same rows of c. */
+/* Widens all of b, and then one panel of rows of a at a time; each panel gives the same rows of
+ * c. */
 static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
@@ -228,8 +231,9 @@ static int multiply_by_rows(kernels *k, const bf16_product *p) {
     return 0;
 }
 
-/* For a [depth,m]: multiplies a panel of a by one of b [depth,n], and adds the product to c. A
- * transposed b has no such panels, and is widened whole. */
+/* For a stored as [depth,m]: multiplies panels of rows of a by panels of rows of b [depth,n], and
+ * adds up the products in c. A transposed b has no such panels, so all of a and b is widened at
+ * once. */
 static int multiply_by_depth(kernels *k, const bf16_product *p) {
     const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
     const size_t panel = p->depth < most ? p->depth : most;
@@ -273,8 +277,8 @@ static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16
     if (failed) poison_bf16(k, c, m * n, flags);
 }
 
-/* The forward product needs the most memory if its result is rounded: the whole weight, a panel of
- * the operand, and a panel of the result. */
+/* The forward product with a rounded result needs more memory than a layer's other products: the
+ * whole weight, a panel of the operand, and a panel of the result. */
 static size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
     const cpu_state *state = k->state;
     const size_t panel = m < PANEL ? m : PANEL;
@@ -290,18 +294,18 @@ void cpu_bf16_fill(kernels *k) {
     k->matmul_bf16_keeps = cpu_matmul_bf16_keeps;
 }
 
-/* Matrix products through oneDNN's dnnl_sgemm. oneDNN selects this processor's best kernels without
- * help. OpenBLAS requires an environment variable to be set before it is loaded, and otherwise used
- * Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s). With only AVX2, however, oneDNN
- * does not pack operands if both sides of c are small: there, the gradient of a weight of 512 x 512
- * runs at 53 GFLOP/s, with OpenBLAS at 86, and those of a head's keys and values at 62, with
- * OpenBLAS at 85. So these products use OpenBLAS.
+/* Matrix products through oneDNN's dnnl_sgemm, which selects the best kernels for the processor
+ * without help. OpenBLAS did not on AVX-512 machines: unless an environment variable was set before
+ * it was loaded, it used Haswell's kernels (250 instead of 470 GFLOP/s). Some products on
+ * processors with only AVX2 use OpenBLAS, however. There, oneDNN does not pack operands if both
+ * sides of c are small. The gradient of a weight of 512 x 512 runs at 53 GFLOP/s with oneDNN, and
+ * at 86 with OpenBLAS; the gradients of a head's keys and values at 62, and at 85 with OpenBLAS.
  *
- * The bits are the same every time: the shape decides which of the two multiplies. Each product
- * runs on one thread, since the number of threads determines how the work is split, and thus the
- * order of the sums. ONEDNN_MAX_CPU_ISA is overruled, so it has no influence. OPENBLAS_CORETYPE has
- * one, since OpenBLAS reads it before main; therefore the description names the kernels that
- * OpenBLAS selected. */
+ * The bits are the same every time, because only the processor and the shape decide which of the
+ * two libraries multiplies. Each product runs on one thread: more threads would divide the work,
+ * and thus change the order of the sums. The environment variable ONEDNN_MAX_CPU_ISA is overruled,
+ * so it has no effect. OPENBLAS_CORETYPE has an effect, because OpenBLAS reads it before main; so
+ * the description names the kernels that OpenBLAS selected. */
 
 static const char *isa_name(dnnl_cpu_isa_t isa) {
     switch (isa) {
@@ -333,7 +337,7 @@ static const dnnl_cpu_isa_t any_isa = dnnl_cpu_isa_default;
 #endif
 
 void cpu_matmul_describe(char *text, size_t size) {
-    /* oneDNN refuses this after the first product, since it has selected by then: harmless. */
+    /* after the first product oneDNN refuses this call, harmlessly: it has selected its kernels */
     (void)dnnl_set_max_cpu_isa(any_isa);
     const dnnl_version_t *v = dnnl_version();
     char blas[24] = ""; /* "OpenBLAS 0.3.21 ..." */
@@ -357,7 +361,8 @@ static int has_avx2_alone(void) {
 #endif
 }
 
-/* Measured on Zen 3. These products are gradients of a weight, or of a head's keys. */
+/* Returns true if OpenBLAS is faster, as measured on Zen 3. The products are gradients of weights,
+ * or of a head's keys and values. */
 static int suits_openblas(const cpu_product *p) {
     return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth <= INT_MAX &&
            p->depth >= 16 && p->n >= 32 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();

@@ -5,7 +5,7 @@
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
-/* sum of exp(x - most) over the row that begins at `at` */
+/* Returns the sum of exp(x - most) over the row that begins at `at`. */
 CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most, size_t n) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -16,7 +16,7 @@ CPU_INLINE float sum_exp(const void *x, kernels_type type, size_t at, float most
     return lanes_fold(lane);
 }
 
-/* log sum exp */
+/* Returns log sum exp of the row that begins at `at`. */
 CPU_INLINE double log_sum_of(const void *x, kernels_type type, size_t at, size_t n) {
     const float most = lanes_largest(x, type, at, n);
     return (double)most + log((double)sum_exp(x, type, at, most, n));
@@ -72,8 +72,8 @@ void cpu_loss_fill(kernels *k) {
     k->cross_entropy_backward = cpu_cross_entropy_backward;
 }
 
-/* RMSNorm and LayerNorm. A row's sums run in 16 fp32 lanes. The weight's gradient adds rows in
- * their order. */
+/* RMSNorm and LayerNorm. A row's sums run in 16 fp32 lanes. The gradient of the weight is a sum
+ * over rows, in their order. */
 
 CPU_INLINE void rms_rows(void *out, kernels_type type, float *restrict rstd,
                          const float *restrict x, const float *restrict weight, size_t rows,
@@ -98,7 +98,7 @@ CPU_CLONES static void cpu_rmsnorm_forward(kernels *k, void *out, kernels_type t
         rms_rows(out, KERNELS_F32, rstd, x, weight, rows, dim, eps);
 }
 
-/* sum of dout * weight * (x - mean) over a row of dim */
+/* Returns the sum of dout * weight * (x - mean) over a row. */
 CPU_INLINE float dot3_around(const float *dout, const float *weight, const float *x, float mean,
                              size_t dim) {
     float lane[LANES] = {0};
@@ -132,7 +132,7 @@ CPU_CLONES static void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rou
     }
 }
 
-/* sum of (x - mean)^2 over a row of dim */
+/* Returns the sum of (x - mean)^2 over a row. */
 CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
     float lane[LANES] = {0};
     size_t i = 0;
@@ -142,8 +142,8 @@ CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
     return lanes_fold(lane);
 }
 
-/* Computes the mean first, then the squares around it: with sums in one pass, digits would
- * cancel. */
+/* Computes the mean first, then the squared differences from it. Sums of x and x^2 would need only
+ * one pass, but subtracting them would cancel leading digits. */
 CPU_INLINE void layer_rows(void *out, kernels_type type, float *restrict mean, float *restrict rstd,
                            const float *restrict x, const float *restrict weight,
                            const float *restrict bias, size_t rows, size_t dim, float eps) {

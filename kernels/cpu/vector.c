@@ -60,7 +60,7 @@ void cpu_vector_fill(kernels *k) {
     k->sum_rows = cpu_sum_rows;
 }
 
-/* Updates of parameters, one function per rule, and the sums of squares for clipping. */
+/* Updates of parameters, with one function per rule, and the sums of squares for clipping. */
 
 CPU_CLONES static void adamw_elements(float *restrict param, float *restrict exp_avg,
                                       float *restrict exp_avg_sq, const float *restrict grad,

@@ -1,5 +1,6 @@
 /* The CUDA backend: one device, one stream, and cuBLASLt in plain fp32. The device becomes the
- * current one of the thread that opens the backend. The sums of its kernels have a fixed order. */
+ * current one of the thread that opens the backend. The order of the sums in its kernels is
+ * fixed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +8,9 @@
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* The stream's priority; a lower number is a higher priority. 0, the lowest, is the default of
- * streams: work beside the training, like checksums of what is saved, should use that. NCCL's
- * transfers have the highest. */
+/* The stream's priority; a lower number is a higher priority. The default of streams is 0, the
+ * lowest priority. Work beside the training should use 0, such as checksums of saved data. NCCL's
+ * transfers have the highest priority. */
 enum { PRIORITY = -1 };
 
 static int no_device(cudaError_t why) {
@@ -91,7 +92,7 @@ static const char *cuda_sync(kernels *k) {
     return cuda_of(k)->failure;
 }
 
-/* Uses cudaMemcpyDefault, since either side may be memory of cuda_alloc_host. */
+/* Uses cudaMemcpyDefault, because either side may be memory of cuda_alloc_host. */
 static void transfer(kernels *k, void *to, const void *from, size_t bytes) {
     cuda_check(k, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_of(k)->stream));
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));

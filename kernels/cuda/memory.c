@@ -1,12 +1,13 @@
-/* The device's memory: how much of it is allocated, and the most at any time; and memory of the
- * host that the device reaches. CUDA reports how much of the device is in use, but not by whom. */
+/* Allocates memory on the device, and memory of the host that the device can access. Counts the
+ * allocated bytes of the device, now and at most, because CUDA reports only how much is in use by
+ * all processes. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"
 
-/* Bytes. CUDA loads a kernel's code at its first call, and then allocates memory for what its
- * threads spill. Loading all kernels at the start would need more, since most of cuBLAS' are never
- * called. */
+/* The bytes of kernels that CUDA loads later: it loads a kernel's code at the first call, and then
+ * also allocates memory for registers that the kernel's threads spill. Loading all kernels at the
+ * start would need more, because most kernels of cuBLAS are never called. */
 enum { LOADED_LATER = 256 << 20 };
 
 typedef struct cuda_piece {
@@ -31,7 +32,7 @@ void cuda_memory_close(struct cuda_memory *m) {
     free(m);
 }
 
-/* Returns nonzero if the host has no memory for the list. */
+/* Adds a piece to the list. Returns nonzero if the host has no memory for the list. */
 static int note_piece(struct cuda_memory *m, void *at, size_t bytes) {
     if (m->n == m->room) {
         const size_t room = m->room ? 2 * m->room : 64;
@@ -81,7 +82,7 @@ static void cuda_free(kernels *k, void *memory) {
     cuda_check(k, cudaFree(memory));
 }
 
-/* 64-bit systems have unified addresses, so kernels use the host's address. */
+/* On 64-bit systems, host and device share one address space, so kernels use the host's address. */
 static void *cuda_alloc_host(kernels *k, size_t bytes) {
     (void)k;
     void *memory = NULL;

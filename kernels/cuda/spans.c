@@ -1,19 +1,20 @@
-/* The device's clock: an event on the stream when a span begins, and another one when the next span
- * does. The host does not wait for them: it checks which have passed, and reads the time between
- * two. */
+/* Measures spans with the device's clock: an event is recorded on the stream when a span begins,
+ * and thus when the previous one ends. The host does not wait for events. It checks which ones have
+ * passed, and reads the time between two successive events. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"
 
-/* More than four times the stages of a micro-batch: the events are checked at least that often. */
+/* More than four times the number of stages in a micro-batch; the host checks the events at least
+ * once per micro-batch. */
 enum { EVENTS = 2048 };
 
 struct cuda_spans {
     cudaEvent_t events[EVENTS];
-    unsigned begins[EVENTS]; /* the span that begins with the event */
-    size_t oldest, n;        /* recorded events that have not been read, in a ring */
+    unsigned begins[EVENTS]; /* the span that begins at the event */
+    size_t oldest, n;        /* the recorded events that have not been read; a ring */
     unsigned now;
-    double seconds[KERNELS_SPANS + 1]; /* the last: of no span */
+    double seconds[KERNELS_SPANS + 1]; /* the last element: work outside any span */
 };
 
 struct cuda_spans *cuda_spans_open(void) {
@@ -35,14 +36,14 @@ void cuda_spans_close(struct cuda_spans *s) {
 
 static size_t after_oldest(const struct cuda_spans *s) { return (s->oldest + 1) % EVENTS; }
 
-/* Adds up the spans that have ended. */
+/* Adds up the times of the spans that have ended. */
 static void take_spans(kernels *k) {
     struct cuda_spans *s = cuda_of(k)->spans;
     while (s->n > 1) {
         float ms = 0;
         const cudaError_t end = cudaEventQuery(s->events[after_oldest(s)]);
         if (end == cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* the next launch would otherwise report it */
+            (void)cudaGetLastError(); /* clears the error, which the next launch would report */
             return;
         }
         cuda_check(k, end);
@@ -53,7 +54,8 @@ static void take_spans(kernels *k) {
     }
 }
 
-/* If all events are pending, the device has so much to do that the host may wait for one. */
+/* If all events are pending, waits for the end of the oldest span; the device has enough work
+ * meanwhile. */
 static void make_event_free(kernels *k) {
     struct cuda_spans *s = cuda_of(k)->spans;
     if (s->n < EVENTS) return;

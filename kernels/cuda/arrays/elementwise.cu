@@ -1,4 +1,4 @@
-/* Kernels on vectors, and conversions: memory limits their speed. */
+/* Kernels on vectors, and conversions. The bandwidth of the memory limits their speed. */
 #include "cuda/common/map.cuh"
 #include "kernels/rules.h"
 
@@ -31,7 +31,8 @@ static void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     map(k, map_arrays<uint16_t, float, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
-/* The number of elements that one block widens in place: it reads everything before it writes. */
+/* The number of elements that one block can widen in place, because it reads all of them before it
+ * writes. */
 enum { LAST_THREADS = 1024, LAST_UNITS = 8, LAST = 4 * LAST_UNITS * LAST_THREADS };
 
 static __global__ void __launch_bounds__(LAST_THREADS)
@@ -42,13 +43,14 @@ static __global__ void __launch_bounds__(LAST_THREADS)
     store_share<LAST_THREADS>(y, v, threadIdx.x, n, wide);
 }
 
-/* Widens half of the remaining elements, again and again: the result lies below everything that is
- * still to be read. */
+/* Repeatedly widens half of the remaining elements, whose result does not reach the elements that
+ * are still to be read. One block widens the last LAST elements. */
 static void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const uint16_t *from = (const uint16_t *)y + n;
     size_t at = 0;
     while (n - at > LAST) {
-        const size_t here = (n - at) / 2 / 8 * 8; /* the next part begins on 16 bytes again */
+        const size_t here = (n - at) / 2 / 8 * 8; /* a multiple of 8, so the next part is aligned to
+                                                   * 16 bytes */
         cuda_widen(k, y + at, from + at, here);
         at += here;
     }
@@ -65,9 +67,9 @@ void cuda_elementwise_fill(kernels *k) {
     k->widen_upper = cuda_widen_upper;
 }
 
-/* Updates of parameters, one function per rule: memory limits their speed. If a product is added to
- * another, fmaf determines which of them is fused: a compiler might choose differently in another
- * instance of the kernel. */
+/* Updates of parameters, with one function per rule. The bandwidth of the memory limits their
+ * speed. If two products are added, fmaf determines which of them is fused with the addition; a
+ * compiler could choose differently in each instance of the kernel. */
 
 struct adamw : kernels_adamw {
     /* x: param, exp_avg, exp_avg_sq, grad; y: the first three. */

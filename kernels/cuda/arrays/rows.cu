@@ -37,7 +37,7 @@ static void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x
     });
 }
 
-/* Each block copies a part. */
+/* Each block copies one part. */
 static __global__ void __launch_bounds__(THREADS)
     copy_parts_kernel(float *y, const float *x, const kernels_part *parts) {
     const kernels_part p = parts[blockIdx.x];
@@ -86,7 +86,7 @@ static void cuda_embedding_forward(kernels *k, float *out, const float *table, c
     });
 }
 
-/* Each block copies a patch, row by row as in the image. */
+/* Each block copies one patch, in rows of the image. */
 static __global__ void patches_kernel(float *out, const float *images, kernels_patches s,
                                       unsigned across, unsigned down) {
     const unsigned width = (unsigned)s.patch_width, height = (unsigned)s.patch_height;
@@ -115,7 +115,7 @@ void cuda_rows_fill(kernels *k) {
     k->patches = cuda_patches;
 }
 
-/* Sums of rows, sums of a row's squares, and exact sums. */
+/* Sums over rows, sums of the squares in a row, and exact sums. */
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
@@ -182,16 +182,16 @@ static __device__ void add_limb(unsigned long long *limb, unsigned long long par
     if (part) atomicAdd(limb, part);
 }
 
-/* The smallest value in a warp. */
+/* Returns the smallest value in a warp. */
 static __device__ unsigned warp_min(unsigned value) {
     for (int mask = WARP / 2; mask; mask /= 2)
         value = min(value, __shfl_xor_sync(~0u, value, mask));
     return value;
 }
 
-/* Numbers of similar size are added to the same limbs. So a warp first adds up its numbers with
- * equal limbs, then the block, then the whole grid. The additions are atomic and of integers, so
- * their order does not change the sum. */
+/* Numbers of similar size are added to the same limbs. To avoid many atomic additions to one limb,
+ * a warp first adds up its numbers with the same limbs, then the block adds up its warps, and then
+ * the grid its blocks. All additions are of integers, so their order does not change the sum. */
 static __global__ void __launch_bounds__(THREADS)
     exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
     const unsigned NONE = KERNELS_LIMBS + 1;

@@ -1,15 +1,16 @@
-/* Attention: chooses the kernels for a shape. Uses tiles if a head fits into one and the device has
- * enough shared memory; uses the tensor cores if the caller permits rounded operands. Otherwise
- * computes one row at a time. */
+/* Attention: chooses the kernels for a shape. If the caller permits rounded operands, the tensor
+ * cores are used. Otherwise tiles are used if a head fits into a tile and the device has enough
+ * shared memory. Otherwise one row is computed at a time. */
 #include "cuda/attention/tensor.cuh"
 #include "cuda/attention/tiles.cuh"
 
 /* The kernels without tiles, for heads of any width. A block of threads computes one row of queries
- * (or of keys), over chunks of THREADS keys (or queries) in ascending order. A thread first
- * computes one weight of the chunk, then sums the weighted rows in its dimensions. Only the log of
- * the softmax's sum is stored.
+ * (or of keys), and goes through the keys (or queries) in ascending order, in chunks of THREADS.
+ * For each chunk, a thread first computes one weight, and then sums the weighted rows in its own
+ * dimensions. Of the softmax, only the log of its sum is stored.
  *
- * A row's place, from the block's number: [batch, heads, sequence] as in lse. */
+ * attention_place is the place of a block's row. Blocks are numbered as [batch, heads, sequence],
+ * like lse. */
 typedef struct attention_place {
     size_t batch, head, token;
 } attention_place;
@@ -31,7 +32,8 @@ static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t tok
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
-/* The end of the keys that a position sees, and the first of them. */
+/* visible_from: the end of the keys that a position sees. first_visible: the first of these
+ * keys. */
 static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
 }
@@ -46,8 +48,8 @@ static __device__ float dot(const float *a, const float *b, size_t n) {
     return sum;
 }
 
-/* Online softmax (Milakov and Gimelshein 2018): the sums so far are scaled down when the largest
- * score grows. Shared memory: out [dim], then the chunk's weights [THREADS]. */
+/* Online softmax (Milakov and Gimelshein 2018): when the largest score so far grows, the sums so
+ * far are scaled down. Shared memory: out [dim], then the weights of a chunk [THREADS]. */
 template <int LIMITS>
 static __global__ void forward_kernel(attention_view v, float *out, float *lse, const float *q,
                                       const float *key, const float *value) {
@@ -89,9 +91,9 @@ static void forward_rows(kernels *k, const attention_view &v, float *out, float 
     });
 }
 
-/* A block owns a key's row: it computes dkey and dvalue over the heads that share it, in order, and
- * over the queries that see it. Shared memory: dkey [dim], dvalue [dim], then p and ds of a chunk
- * [THREADS]. */
+/* A block owns the row of one key. It adds up the key's dkey and dvalue over the heads that share
+ * the key, in order, and over the queries that see it. Shared memory: dkey [dim], dvalue [dim],
+ * then p [THREADS] and ds [THREADS] of a chunk. */
 template <int LIMITS>
 static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, const float *delta,
                                   const float *dout, const float *lse, const float *q,
@@ -130,7 +132,7 @@ static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, 
     }
 }
 
-/* A block owns a query's row. Shared memory: dq [dim], then ds of a chunk [THREADS]. */
+/* A block owns the row of one query. Shared memory: dq [dim], then ds of a chunk [THREADS]. */
 template <int LIMITS>
 static __global__ void query_kernel(attention_view v, float *dq, const float *delta,
                                     const float *dout, const float *lse, const float *q,
@@ -159,7 +161,7 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dq[at + i] = v.inv_root * acc[i];
 }
 
-/* The queries come last: dq may be q, of which a block reads only its own row. */
+/* query_kernel comes last, because dq may be q; each of its blocks reads only its own row of q. */
 static void backward_rows(kernels *k, const attention_view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
     by_limits(limits_of(v), [&](auto limits) {
@@ -189,7 +191,8 @@ static bool takes_bf16(const kernels_attention *s) {
     return s->operands == KERNELS_BF16 && s->head_dim <= TILES_DIM;
 }
 
-/* Rounded up to a multiple of 16, so that what follows is aligned to 64 bytes. */
+/* Returns the size of delta, rounded up to a multiple of 16, so that the next array is aligned to
+ * 64 bytes. */
 static size_t delta_floats(const attention_view &v) { return (rows_of(v) + 15) / 16 * 16; }
 
 static size_t q_elements(const attention_view &v) { return v.batch * v.sequence * v.heads * v.dim; }
@@ -197,7 +200,8 @@ static size_t kv_elements(const attention_view &v) {
     return v.batch * v.sequence * v.kv_heads * v.dim;
 }
 
-/* Without the tensor cores: delta and, if arrays are bf16, copies of all of them as fp32. */
+/* Without the tensor cores, scratch has room for delta and, if arrays are bf16, for copies of all
+ * of them as fp32. */
 static size_t cuda_attention_scratch(const kernels_attention *shape) {
     const attention_view v = view_of(shape);
     const size_t wide = shape->type == KERNELS_BF16 ? 3 * q_elements(v) + 3 * kv_elements(v) : 0;
@@ -219,7 +223,8 @@ static void attend_backward(kernels *k, const attention_view &v, const attention
     backward_rows(k, v, g);
 }
 
-/* The array as fp32: the array itself, or a copy in scratch; *room then points past the copy. */
+/* Returns an array as fp32: the array itself, or a copy in scratch at *room, which then points past
+ * the copy. */
 static const float *widened(kernels *k, kernels_type type, float **room, const void *from,
                             size_t n) {
     float *to = *room;
@@ -229,8 +234,8 @@ static const float *widened(kernels *k, kernels_type type, float **room, const v
     return to;
 }
 
-/* The memory in which an array is computed as fp32: the array itself, or scratch as above, from
- * which narrow_back then rounds it into the array. */
+/* Returns the memory in which to compute an array as fp32: the array itself, or scratch at *room.
+ * narrow_back then rounds from there into the array. */
 static float *room_for(kernels_type type, float **room, void *array, size_t n) {
     float *to = *room;
     if (type != KERNELS_BF16) return (float *)array;

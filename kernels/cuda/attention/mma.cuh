@@ -1,9 +1,10 @@
-/* PTX instructions without a name in C++, as functions: those of the tensor cores, and copies that
- * bypass the registers (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All threads of a warp call the
- * functions for matrices together; r and c stand for thread / 4 and thread % 4.
+/* Functions for PTX instructions that CUDA C++ does not offer: those of the tensor cores, copies
+ * that bypass the registers, and others (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All threads
+ * of a warp must call the functions for matrices together. With `thread` the number in the warp, r
+ * stands for thread / 4 and c for thread % 4.
  *
- * device.cuh comes before the guard: the tests' CUDA defines all of this for the host, with this
- * guard. */
+ * device.cuh is included before the guard: in the tests, the emulator of CUDA that it includes
+ * defines all of this for the host, and the guard as well. */
 #include "cuda/common/device.cuh"
 
 #ifndef KERNELS_CUDA_MMA_CUH
@@ -18,9 +19,9 @@ static __device__ __forceinline__ shared_at shared_address(const void *shared) {
     return (shared_at)__cvta_generic_to_shared(shared);
 }
 
-/* Loads four 8x8 matrices of bf16 from shared memory. Thread 8 i + j gives the beginning of row j
- * of matrix i, which is a multiple of 16 bytes; each thread receives the elements (r, 2 c) and (r,
- * 2 c + 1) of all four. */
+/* Loads four 8x8 matrices of bf16 from shared memory. Thread 8 i + j passes the address of row j of
+ * matrix i, a multiple of 16 bytes. Each thread receives the elements (r, 2 c) and (r, 2 c + 1) of
+ * all four matrices. */
 static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -28,7 +29,8 @@ static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_at 
                  : "memory");
 }
 
-/* Loads the matrices transposed: each thread receives elements (2 c, r) and (2 c + 1, r). */
+/* Like load_matrices, but transposed: each thread receives the elements (2 c, r) and (2 c + 1,
+ * r). */
 static __device__ __forceinline__ void load_transposed(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -36,7 +38,7 @@ static __device__ __forceinline__ void load_transposed(uint32_t out[4], shared_a
                  : "memory");
 }
 
-/* d[16,8] += a[16,16] b[16,8]: a and b are bf16, sums fp32. A thread holds
+/* d[16,8] += a[16,16] b[16,8]. a and b are bf16; sums are fp32. A thread holds
  *   d  (r, 2c), (r, 2c+1), (r+8, 2c), (r+8, 2c+1)
  *   a  (r, 2c..), (r+8, 2c..), (r, 2c+8..), (r+8, 2c+8..), two neighbours of a row in each
  *   b  (2c.., r), (2c+8.., r), two neighbours of a column in each */
@@ -49,8 +51,8 @@ static __device__ __forceinline__ void multiply_add(float d[4], const uint32_t a
 }
 
 /* Copies 16 bytes from the device's memory to shared memory, both aligned to 16. If `there` is
- * false, writes zeros and reads nothing. The data has arrived once the thread that started the copy
- * has waited. */
+ * false, writes zeros and reads nothing. The data have arrived once the thread that started the
+ * copy has called copies_wait. */
 static __device__ __forceinline__ void copy_16(shared_at to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -58,7 +60,7 @@ static __device__ __forceinline__ void copy_16(shared_at to, const void *from, b
                  : "memory");
 }
 
-/* Does the same with 8 bytes. */
+/* Like copy_16, with 8 bytes. */
 static __device__ __forceinline__ void copy_8(shared_at to, const void *from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                  :
@@ -90,14 +92,15 @@ static __device__ __forceinline__ uint4 load_shared(shared_at from) {
     return x;
 }
 
-/* Two numbers as bf16, rounded to nearest even, side by side: the first one is the lower half. */
+/* Returns two numbers as bf16, rounded to nearest even; the first one is in the lower half. */
 static __device__ __forceinline__ uint32_t pair_of(float low, float high) {
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
 
-/* 2^x with a relative error of at most 2^-22; 0 if that is less than the smallest normal number. */
+/* Returns 2^x with a relative error of at most 2^-22, or 0 if 2^x is below the smallest normal
+ * number. */
 static __device__ __forceinline__ float power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

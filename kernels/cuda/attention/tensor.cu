@@ -1,14 +1,14 @@
 /* Attention by the tensor cores: prepares the arrays and launches the kernels. Arrays of bf16 are
- * read in place if a head consists of whole chunks of 16 bytes. Others are copied first, as bf16
- * and with zeros up to a whole chunk. */
+ * read in place if a head consists of whole chunks of 16 bytes. Other arrays are first copied, as
+ * bf16, with zeros up to a whole chunk. */
 #include "cuda/attention/tensor.cuh"
 
 #include "cuda/attention/tensor_tiles.cuh"
 
-/* The number of bytes of the L2 cache that sequences computed at the same time may use. */
+/* The number of bytes of the L2 cache that the sequences of a section may use (block_place_of). */
 enum { CACHE = 32 << 20 };
 
-/* Loads eight elements, of which the first `there` are read; the others become 0. */
+/* Loads eight elements. Only the first `there` are read; the others become 0. */
 template <typename T>
 static __device__ __forceinline__ void load_8(float (&x)[8], const T *from, unsigned there) {
 #pragma unroll
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void load_chunk(float (&x)[8], const T *row, u
         load_8(x, row + chunk * 8, dim - chunk * 8);
 }
 
-/* to[rows, width] = from[rows, dim] as bf16; one thread per chunk. */
+/* to[rows, width] = from[rows, dim] as bf16. One thread copies one chunk. */
 template <typename T>
 static __global__ void pack_kernel(bf16_shape s, uint4 *to, const T *from, size_t rows) {
     const unsigned chunks = s.width / 8;
@@ -53,7 +53,7 @@ static __global__ void pack_kernel(bf16_shape s, uint4 *to, const T *from, size_
         uint4{pair_of(x[0], x[1]), pair_of(x[2], x[3]), pair_of(x[4], x[5]), pair_of(x[6], x[7])};
 }
 
-/* terms[batch, heads, sequence] = (lse in base 2, -dout . out); 16 threads per row. */
+/* terms[batch, heads, sequence] = (lse in base 2, -dout . out). 16 threads compute one row. */
 template <typename T>
 static __global__ void terms_kernel(bf16_shape s, float2 *terms, const uint16_t *dout, const T *out,
                                     const float *lse) {
@@ -92,8 +92,8 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     return s;
 }
 
-/* Returns the shape with `section` set for blocks that read two whole arrays with this many heads
- * each: keys and values, or queries and dout. */
+/* Returns the shape with `section` set so that the two arrays that blocks read as a whole fit into
+ * CACHE: keys and values, or queries and dout. heads: the number of heads of each array. */
 static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
     s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));
@@ -104,7 +104,7 @@ static bool is_packed(const attention_view &v, kernels_type type) {
     return type != KERNELS_BF16 || v.dim % 8;
 }
 
-/* The bytes of an array's copy. */
+/* Returns the bytes of an array's copy. */
 static size_t packed_bytes(const attention_view &v, size_t heads) {
     return round_up(v.batch * v.sequence * heads * round_up(v.dim, 8) * 2, 64);
 }
@@ -163,7 +163,7 @@ static void form_terms(kernels *k, const bf16_shape &s, float2 *terms, const uin
         LAUNCH(k, terms_kernel<float>, blocks, 0, s, terms, dout, (const float *)out, lse);
 }
 
-/* The queries come last, since dq may be q. */
+/* The gradient of the queries comes last, because dq may be q. */
 void attention_tensor_backward(kernels *k, const attention_view &v, kernels_type type,
                                const attention_backward &b, void *scratch) {
     const bf16_shape s = tensor_shape_of(v);

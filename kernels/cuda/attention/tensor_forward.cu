@@ -1,22 +1,23 @@
 /* Attention by the tensor cores: the forward pass (Dao et al. 2022; Dao 2023). A block of four
- * warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order. While
- * it computes with one tile of keys and values, the next tile is copied. */
+ * warps computes 128 queries of a head, 32 per warp, and goes through the keys in ascending order.
+ * While it computes with one tile of keys and values, the next tile is copied. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 
-/* The softmax so far of rows 16 m + r + 8 i. Weights are powers of 2 relative to `most`. */
+/* The softmax so far of the warp's rows 16 m + r + 8 i, indexed by [m][i]; r is the thread's number
+ * in the warp divided by 4. The weight of a score is 2^(shape.scale (score - most)). */
 typedef struct soft_rows {
-    float most[2][2]; /* the largest score when it was last updated */
-    float sum[2][2];  /* of the weights that this thread holds */
+    float most[2][2]; /* the row's largest score at its last update */
+    float sum[2][2];  /* the sum of the weights that this thread holds */
 } soft_rows;
 
-/* A row's weights may grow to this power of 2 before `most` is updated. fp32 has enough range for
- * that, and o is rarely scaled. */
+/* The largest power of 2 to which a row's weights may grow before `most` is updated. fp32 has
+ * enough range for that, and o has to be scaled only rarely. */
 #define GROWTH 8.0f
 
-/* Updates `most` if scores have grown too much, and scales o and sum down. `most` is -infinity
- * until the row's window begins. */
+/* If scores have grown too much, updates `most`, and scales o and sum down. `most` is -infinity
+ * until the first key that the row sees. */
 template <int DIM, int LIMITS>
 static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_rows *rows,
                                                  const float (&s)[2][KEYS / 8][4],
@@ -55,7 +56,7 @@ static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_r
         }
 }
 
-/* Turns scores into weights. */
+/* Replaces scores by weights, and adds the weights to the sums. */
 template <int LIMITS>
 static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows *rows,
                                               float (&s)[2][KEYS / 8][4]) {
@@ -73,7 +74,7 @@ static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows
         }
 }
 
-/* factor = 1 / sum, and lse for the warp's rows starting at `first`. */
+/* Sets factor to 1 / sum, and stores lse, for the warp's rows, which start at `first`. */
 static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, unsigned first,
                                 float *head_lse, float (&factor)[2][2]) {
 #pragma unroll
@@ -88,8 +89,8 @@ static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, 
         }
 }
 
-/* Blocks per multiprocessor. The rows of documents begin at different keys, which needs
- * registers. */
+/* Returns the number of blocks per multiprocessor. With documents, rows begin at different keys,
+ * which requires more registers. */
 static constexpr int blocks_resident(int dim, int limits) {
     return dim > 64 || (dim == 64 && limits == IN_DOCUMENTS) ? 2 : 3;
 }
@@ -122,14 +123,14 @@ static __global__ void __launch_bounds__(BLOCK, blocks_resident(DIM, LIMITS))
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the previous one */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
         if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
-            continue; /* no row, or no key */
+            continue; /* the warp has no row of the sequence, or its rows see no key of this tile */
         clear(x);
         add_products<DIM>(x, q, rows::right(stage));
         if (!all_seen<LIMITS>(s, first, at, KEYS)) hide<LIMITS>(s, x, first, at);

@@ -1,16 +1,16 @@
-/* Attention by the tensor cores: the gradients of keys and values. A block of eight warps has 128
- * keys of a head, 16 per warp, which holds them and their values in registers as left operands. The
- * block goes in order through the queries of the heads that share these keys, 64 at a time. While
- * it computes with one tile of queries, the next tile is copied. Rows are keys here, and columns
- * are queries. */
+/* Attention by the tensor cores: the gradients of keys and values. A block of eight warps computes
+ * 128 keys of a head, 16 per warp. A warp holds its keys and values in registers, as left operands.
+ * The block goes in order through the queries of the heads that share these keys, 64 at a time.
+ * While it computes with one tile of queries, the next tiles are copied. In this file rows are
+ * keys, and columns are queries. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
-/* As many queries at once as a thread has registers for. */
+/* The number of queries that are processed at a time; more would need too many registers. */
 enum { PART = 16 };
 
-/* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. All stages together have
- * room for the block's keys and values, which pass through them first. */
+/* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. At first, the block's
+ * keys and values are loaded through the memory of all stages, which is large enough. */
 template <int DIM> struct stage_of {
     enum { TILE_BYTES = QUERIES * DIM * 2 };
     enum { DOUT = TILE_BYTES, TERMS = 2 * TILE_BYTES, BYTES = TERMS + QUERIES * 8 };
@@ -22,12 +22,13 @@ typedef struct query_tile {
     unsigned head, first;
 } query_tile;
 
-/* The first query of a head's tiles. */
+/* Returns the first query that the block reads of each head. */
 static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, const block_place &p) {
     return s.causal ? p.first : 0;
 }
 
-/* The end of a head's tiles: no query at or after it sees one of the block's keys. */
+/* Returns the end of the queries that the block reads of each head: no later query sees one of the
+ * block's keys. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned end_of_tiles(const bf16_shape &s, const block_place &p) {
     const unsigned last = min(p.first + KEYS, s.sequence) - 1;
@@ -42,7 +43,8 @@ static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
     t->head++;
 }
 
-/* Starts copying a tile of queries, as a group; the group is empty after the last tile. */
+/* Starts copying a tile of queries, as one group of copies (copies_close); after the last tile, the
+ * group is empty. */
 template <int DIM>
 static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16_shape &s,
                                                      const bf16_sources &in, const block_place &p,
@@ -78,8 +80,9 @@ static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], share
     for (int k = 0; k < DIM / 16; k++) load_matrices(held[k], rows::step(left, k));
 }
 
-/* s[16, PART] += key q^T and d[16, PART] += value dout^T, alternating, so that more products are
- * independent of each other. q and dout are addresses from rows_of_tile's right. */
+/* s[16, PART] += key q^T and d[16, PART] += value dout^T. The two alternate, so that more
+ * successive products are independent. q and dout are addresses that rows_of_tile::right
+ * returned. */
 template <int DIM>
 static __device__ __forceinline__ void
 add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_keys<DIM> &h,
@@ -99,7 +102,7 @@ add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_ke
         }
 }
 
-/* Initializes d with -delta of its columns, from the terms. */
+/* Initializes each column of d with -delta of its query, from the terms. */
 static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][4],
                                                         shared_at terms) {
 #pragma unroll
@@ -110,8 +113,8 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][
     }
 }
 
-/* Turns scores s into weights, and d = value . dout - delta into the gradient of the scores,
- * without the factor `root`. */
+/* Replaces the scores s by weights, and d, which is value . dout - delta, by the gradient of the
+ * scores without the factor `root`. */
 static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
                                                      float (&s)[1][PART / 8][4],
                                                      float (&d)[1][PART / 8][4], shared_at terms) {
@@ -127,7 +130,8 @@ static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
     }
 }
 
-/* Sets scores of queries that do not see a key to -infinity. */
+/* Sets the score of a query and a key that it does not see to -infinity. Rows start at `key`,
+ * columns at `query`. */
 template <int LIMITS>
 static __device__ __forceinline__ void
 hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, unsigned query) {
@@ -142,7 +146,8 @@ hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, uns
         }
 }
 
-/* Returns true if any of PART queries sees any of 16 keys. sees_all returns true if all see all. */
+/* sees_some returns true if any of PART queries sees any of 16 keys; sees_all, if each query sees
+ * all of these keys. */
 template <int LIMITS>
 static __device__ __forceinline__ bool sees_some(const bf16_shape &s, unsigned query,
                                                  unsigned key) {
@@ -155,8 +160,8 @@ static __device__ __forceinline__ bool sees_all(const bf16_shape &s, unsigned qu
     return query >= key + 15 && (!LIMITS || last - key < sight_of_row<LIMITS>(s, last));
 }
 
-/* Adds what a stage's queries, which begin with `query`, contribute to the gradients of the warp's
- * keys, which begin with `key`. */
+/* Adds the contributions of a stage's queries to the gradients of the warp's keys and values. The
+ * queries begin with `query`, the keys with `key`. */
 template <int DIM, int LIMITS>
 static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held_keys<DIM> &h,
                                                    shared_at stage, unsigned key, unsigned query) {
@@ -181,7 +186,7 @@ static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held
     }
 }
 
-/* Loads keys and values, through the memory of the stages. */
+/* Loads the warp's keys and values, through the memory of the stages. */
 template <int DIM>
 static __device__ __forceinline__ void begin_keys(held_keys<DIM> &h, const bf16_shape &s,
                                                   const bf16_sources &in, const block_place &p,
@@ -221,7 +226,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_queries<DIM>(tile + STAGE, s, in, p, next);
     for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on(&now, s, p, end)) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the previous one */
         go_on(&next, s, p, end);
         fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
         if (key < s.sequence) add_queries<DIM, LIMITS>(s, h, tile + turn * STAGE, key, now.first);

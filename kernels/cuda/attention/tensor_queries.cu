@@ -1,13 +1,13 @@
 /* Attention by the tensor cores: the gradient of the queries. As in the forward pass, a block of
- * four warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order.
- * It loads only 32 keys at a time, since registers are scarce. */
+ * four warps computes 128 queries of a head, 32 per warp, and goes through the keys in ascending
+ * order. It loads only 32 keys at a time, since registers are scarce. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
 
-/* The terms of the warp's row 16 m + r + 8 i, where r is the thread's number in the warp divided by
- * 4. They are stored in shared memory, since registers are scarce. */
+/* Returns the terms of the warp's row 16 m + r + 8 i, where r is the thread's number in the warp
+ * divided by 4. Terms are in shared memory, because registers are scarce. */
 static __device__ __forceinline__ float2 terms_of(const float2 *terms, int m, int i) {
     return terms[16 * m + lane_of() / 4 + 8 * i];
 }
@@ -24,7 +24,7 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][
         }
 }
 
-/* On entry s has the scores, and d is dout . value - delta. Replaces d by the gradient of the
+/* On entry s contains the scores, and d is dout . value - delta. Replaces d by the gradient of the
  * scores, without the factor `root`. */
 static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
                                                   float (&d)[2][KEYS / 8][4],
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
         }
 }
 
-/* The terms of a token, 0 beyond the sequence. */
+/* Returns the terms of a token, or 0 beyond the sequence. */
 static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf16_sources &in,
                                                   const block_place &p, unsigned token) {
     const float2 *head = head_of(in.terms, s, p.batch * s.heads + p.head, 1, 0, 1);
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4], d[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
+        __syncthreads(); /* this tile has arrived, and no warp still reads the previous one */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);

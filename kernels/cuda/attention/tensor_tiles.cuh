@@ -1,29 +1,30 @@
-/* What the kernels of attention by the tensor cores share. Operands are bf16, sums fp32.
+/* Definitions that the kernels of attention by the tensor cores share. Operands are bf16; sums are
+ * fp32.
  *
- * A warp multiplies its own 16 M rows of a tile by all rows of another one. With r = thread / 4 and
- * c = thread % 4, where thread is the number in the warp, a thread holds these sums in x[M][N /
- * 8][4]:
+ * A warp multiplies its own 16 M rows of a tile by all N rows of another tile. With r = thread / 4
+ * and c = thread % 4, where `thread` is the number in the warp, a thread holds these sums in x[M][N
+ * / 8][4]:
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
  *
- * Two neighbouring n together are the left operand, 16 x 16, of the next product. */
+ * The elements of two neighbouring n together are a left operand, 16 x 16, of the next product. */
 #pragma once
 
 #include "cuda/attention/mma.cuh"
 #include "cuda/attention/view.cuh"
 
-/* The shape in 32 bits, with which kernels compute faster, and which are enough for the elements of
- * a sequence. */
+/* The shape, with numbers of 32 bits: they are large enough for the elements of a sequence, and
+ * kernels compute faster with them. */
 typedef struct bf16_shape {
     unsigned batch, sequence, heads, kv_heads, group;
-    unsigned width;        /* of a head where it is read: a multiple of 8 */
-    unsigned dim;          /* of a head where it is written */
+    unsigned width;        /* elements of a head in arrays that are read: a multiple of 8 */
+    unsigned dim;          /* elements of a head in arrays that are written */
     unsigned section;      /* see block_place_of */
     unsigned window;       /* for kernels with LIMITS: the most keys that a causal position sees;
                               UINT32_MAX: no limit */
     const int32_t *places; /* as in attention_view */
     bool causal;
-    float root, scale; /* head_dim^-1/2; the same for exponentials to base 2 */
+    float root, scale; /* head_dim^-1/2; that times log2(e) */
 } bf16_shape;
 
 /* The arrays that are read, [batch, sequence, heads or kv_heads, width], aligned to 16 bytes. */
@@ -32,25 +33,26 @@ typedef struct bf16_sources {
     const float2 *terms; /* [batch, heads, sequence] (lse in base 2, -delta); backward pass only */
 } bf16_sources;
 
-/* Each is in the .cu file of its name. out and dvalue are of `type`. */
+/* Each function is in the .cu file of the same name. out and dvalue are of `type`. */
 void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse);
 void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* The bytes of shared memory that a block can have on every device with these instructions. */
+/* The bytes of shared memory that a block can request on every device with these instructions. */
 enum { MOST_SHARED = 99 << 10 };
 
-/* What a block computes: a head of queries or of keys, and the first of the block's rows. */
+/* The part that a block computes: a head of queries or of keys, and the first of the block's
+ * rows. */
 typedef struct block_place {
     unsigned batch, head, first;
 } block_place;
 
-/* Blocks run roughly in the order of their numbers. Sequences are grouped into sections whose keys
- * and values fit into the L2 cache. In a section the long blocks come first, so that the last ones
- * to run are short; set `backwards` if later rows are longer. Heads that share keys are
- * neighbours. */
+/* Blocks run roughly in the order of their numbers. s.section is the number of sequences in a
+ * section; the arrays that the blocks of a section read as a whole fit into the L2 cache. In a
+ * section, blocks with more work come first, so that the last ones to run are short. Set
+ * `backwards` if later rows have more work. Heads that share keys follow each other. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {
     const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;
@@ -63,8 +65,8 @@ static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads
     return p;
 }
 
-/* Token 0 of a head of x[batch, sequence, heads, width]. Pass an x[batch, heads, sequence] as
- * [batch * heads, sequence, 1, 1]. */
+/* Returns the address of token 0 of a head of x[batch, sequence, heads, width]. An x[batch, heads,
+ * sequence] is passed as [batch * heads, sequence, 1, 1]. */
 template <typename T>
 static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned batch,
                                              unsigned heads, unsigned head, unsigned width) {
@@ -74,42 +76,45 @@ static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned
 static __device__ __forceinline__ unsigned lane_of() { return threadIdx.x % 32; }
 static __device__ __forceinline__ unsigned warp_of() { return threadIdx.x / 32; }
 
-/* Rows of DIM elements in shared memory, in chunks of 16 bytes. The position of a chunk in its row
- * is mixed with the row's number (swizzled), so that the same chunk of eight consecutive rows
- * covers all banks. A tile is aligned to 256 bytes and has a multiple of 16 rows. */
+/* Rows of DIM elements in shared memory, in chunks of 16 bytes. The position of a chunk depends on
+ * the row's number, too (it is swizzled), so that the same chunk of eight consecutive rows covers
+ * all banks. A tile is aligned to 256 bytes and has a multiple of 16 rows. */
 template <int DIM> struct rows_of_tile {
     enum { CHUNKS = DIM / 8, BYTES = DIM * 2 };
-    /* The number of 32-byte steps in the largest power of two that divides a row's bytes. Only
-     * chunks within one such period are mixed. */
+    /* A period is the largest power of two that divides a row's bytes; PERIOD is its number of
+     * steps of 32 bytes. Chunks change places only within a period. */
     enum { PERIOD = (DIM & -DIM) / 16 };
 
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned chunk) {
         const unsigned mix = DIM % 64 == 0 ? row % 8 : row / 2 % 4;
         return (row * CHUNKS + (chunk ^ mix)) * 16;
     }
-    /* The address of the chunk that follows chunk 0 or 1, at `first`, by 2 `step` chunks. */
+    /* first: the address of chunk 0 or 1 of a row. Returns the address of the chunk that is 2 *
+     * step chunks further. */
     static __device__ __forceinline__ shared_at step(shared_at first, unsigned step) {
         return (first ^ step % PERIOD * 32) + step / PERIOD * (PERIOD * 32);
     }
-    /* The address that this thread passes to load_matrices for a left operand that starts at the
-     * tile's row `first`. */
+    /* Returns the address that this thread passes to load_matrices, for a left operand that starts
+     * at the tile's row `first`. */
     static __device__ __forceinline__ shared_at left(shared_at tile, unsigned first) {
         return tile + at(first + lane_of() % 16, lane_of() / 16);
     }
-    /* The address for a right operand, whose columns are the tile's rows: two times 8 columns. */
+    /* Returns the address for load_matrices, for two right operands of 8 columns each. Their
+     * columns are the tile's rows. */
     static __device__ __forceinline__ shared_at right(shared_at tile) {
         return tile + at(lane_of() / 16 * 8 + lane_of() % 8, lane_of() / 8 % 2);
     }
-    /* The address for load_transposed, for a right operand whose rows are the tile's: two times 8
-     * columns. */
+    /* Returns the address for load_transposed, for two right operands of 8 columns each. Their rows
+     * are the tile's rows. */
     static __device__ __forceinline__ shared_at across(shared_at tile) {
         return tile + at(lane_of() % 16, lane_of() / 16);
     }
 };
 
-/* Starts copying ROWS rows of a head, starting at token `first`, with zeros beyond its ends. The
- * head's token 0 is at `head`, and each next one `stride` elements further. A thread copies the
- * same chunks of every STEPth row, so its addresses differ by constants. */
+/* Starts copying ROWS rows of a head, starting at token `first`. Writes zeros beyond the head's
+ * last token and last element. Token 0 is at `head`, and each next token is `stride` elements
+ * further. A thread copies the same chunks of every STEPth row, so its addresses differ by
+ * constants. */
 template <int DIM, int ROWS, int BLOCK>
 static __device__ __forceinline__ void
 fetch(shared_at tile, const bf16_shape &s, const uint16_t *head, unsigned stride, unsigned first) {
@@ -138,8 +143,8 @@ template <int M, int N> static __device__ __forceinline__ void clear(float (&x)[
             for (int i = 0; i < 4; i++) x[m][n][i] = 0.0f;
 }
 
-/* x[16 M, 8 N] += a b^T: the warp's rows of one tile by the first 8 N of another one, at the
- * addresses from rows_of_tile's left and right. */
+/* x[16 M, 8 N] += a b^T, where a is the warp's rows of one tile, and b is the first 8 N rows of
+ * another tile. Pass the addresses that rows_of_tile::left and rows_of_tile::right return. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_at a, shared_at b) {
     typedef rows_of_tile<DIM> rows;
@@ -160,8 +165,8 @@ static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_
     }
 }
 
-/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, by the first 8 N rows of a tile, at the
- * address from rows_of_tile's across. */
+/* x[16 M, DIM] += w b, where w[16 M, 8 N] is rounded to bf16, and b is the first 8 N rows of a
+ * tile. Pass the address that rows_of_tile::across returns. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
                                                     const float (&w)[M][N][4], shared_at b) {
@@ -186,7 +191,8 @@ static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
     }
 }
 
-/* sight_of, also for rows past the end of the sequence, whose result does not matter. */
+/* Like sight_of, but also accepts rows past the end of the sequence, whose result does not
+ * matter. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned sight_of_row(const bf16_shape &s, unsigned row) {
     return sight_of<LIMITS>(s, LIMITS == IN_DOCUMENTS ? min(row, s.sequence - 1) : row);
@@ -213,8 +219,9 @@ static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[
             }
 }
 
-/* Returns true if hide would change nothing for 32 queries. Rows past the end of the sequence see
- * the least. */
+/* Returns true if each of 32 queries sees all of the keys, so `hide` would change nothing. Only the
+ * last query, which may be past the end of the sequence, is tested against its window, because it
+ * sees the fewest of these keys. */
 template <int LIMITS>
 static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                 unsigned keys) {
@@ -223,8 +230,8 @@ static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned qu
                           (!LIMITS || query + 32 - key <= sight_of_row<LIMITS>(s, query + 31))));
 }
 
-/* Returns true if hide would leave nothing for 32 queries: all keys come after them, or are out of
- * their windows. */
+/* Returns true if none of 32 queries sees any of the keys: all keys come after the queries, or
+ * before their windows. */
 template <int LIMITS>
 static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                  unsigned keys) {
@@ -233,14 +240,16 @@ static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned q
                                   query - (key + keys - 1) >= sight_of<LIMITS>(s, query)));
 }
 
-/* The beginning of the tiles of keys that queries starting at `query` see. */
+/* Returns the first key of the first tile that queries starting at `query` see. keys: the size of a
+ * tile. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned first_keys(const bf16_shape &s, unsigned query,
                                                       unsigned keys) {
     return LIMITS && s.causal ? first_key_of<LIMITS>(s, query) / keys * keys : 0;
 }
 
-/* The sum, or the largest, of a row's numbers on the four threads that hold it. */
+/* row_sum and row_max: the sum, or the largest, of a row's numbers, over the four threads that hold
+ * the row. */
 static __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -251,7 +260,7 @@ static __device__ __forceinline__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* Stores two neighbours of a row, aligned to the size of both. */
+/* Stores two neighbouring elements of a row, aligned to the size of both. */
 static __device__ __forceinline__ void store_pair(float *to, float low, float high) {
     *(float2 *)to = float2{low, high};
 }
@@ -259,7 +268,7 @@ static __device__ __forceinline__ void store_pair(uint16_t *to, float low, float
     *(uint32_t *)to = pair_of(low, high);
 }
 
-/* Sets rows of a head, starting at token `first`, to factor[m][i] x. Token 0 is at `head`. */
+/* Writes factor[m][i] * x into rows of a head, starting at token `first`. Token 0 is at `head`. */
 template <int DIM, int M, typename T>
 static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, unsigned first,
                                  const float (&x)[M][DIM / 8][4], const float (&factor)[M][2]) {
@@ -285,7 +294,8 @@ static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, 
         }
 }
 
-/* Does the same for bf16, 16 bytes at once, through the warp's 16 M rows of shared memory. */
+/* Like put_apart, for bf16, but writes 16 bytes at a time, through the warp's own 16 M rows of
+ * shared memory. */
 template <int DIM, int M>
 static __device__ void put_chunks(const bf16_shape &s, uint16_t *head, unsigned stride,
                                   unsigned first, const float (&x)[M][DIM / 8][4],

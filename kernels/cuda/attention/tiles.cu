@@ -1,28 +1,30 @@
 /* Attention in fp32, in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023). A block of
- * threads owns a tile of queries (the result, dq) or of keys (dkey and dvalue, over the heads that
- * share them in order), and goes through the other tiles in ascending order. So every sum has one
- * order, which depends only on head_dim and the position in the sequence.
+ * threads owns a tile of queries, for the result and dq, or a tile of keys, for dkey and dvalue. It
+ * goes through the other tiles in ascending order; a block of keys does so for each head that
+ * shares them, in order. So the order of every sum depends only on head_dim and the position in the
+ * sequence.
  *
- * A block has 16 x 16 threads. Thread (x, y) has rows 4 y ... 4 y + 3 of a tile: of a tile of
- * products s[ROWS][COLS] it has every sixteenth column; of rows of head_dim elements o[ROWS][OUT],
- * pairs of neighbouring columns. Tiles are DIM columns wide, the smallest of 32, 64, 96 and 128
- * that holds head_dim. Exponentials are to base 2. */
+ * A block has 16 x 16 threads. Thread (x, y) holds elements of rows 4 y ... 4 y + 3 of a tile. In
+ * s[ROWS][COLS] it holds every sixteenth column of a tile of products. In o[ROWS][OUT] it holds
+ * pairs of neighbouring columns of a tile whose rows have head_dim elements. Tiles are DIM columns
+ * wide, the smallest of 32, 64, 96 and 128 that is not below head_dim. Exponentials are to base
+ * 2. */
 #include "cuda/attention/tiles.cuh"
 
 enum { BLOCK = 256, ACROSS = 16, ROWS = 4, COLS = TILE / ACROSS };
-/* Floats from one row of weights to the next in shared memory: neighbouring rows begin in different
- * banks. */
+/* Floats from one row of weights to the next in shared memory. With this stride, neighbouring rows
+ * begin in different banks. */
 enum { WEIGHTS = TILE + 4 };
 
-/* Floats from one row of a tile to the next, for the same reason. */
+/* Floats from one row of a tile to the next; neighbouring rows begin in different banks. */
 static inline __host__ __device__ constexpr int stride_of(int dim) { return dim + 4; }
 
-/* The bytes of shared memory for this many tiles, and the weights after them. */
+/* Returns the bytes of shared memory for `tiles` tiles and the weights, which follow them. */
 static size_t shared_bytes(size_t tiles, int dim) {
     return (tiles * TILE * stride_of(dim) + (size_t)TILE * WEIGHTS) * sizeof(float);
 }
 
-/* The position of tile `i`, or of what follows that many tiles. */
+/* Returns the position of tile `i`, which is also the end of the first `i` tiles. */
 template <int DIM> static __device__ float *tile_at(int i) {
     return dynamic_shared() + i * TILE * stride_of(DIM);
 }
@@ -37,8 +39,8 @@ typedef struct tile_sources {
     const float *q, *key, *value, *dout;
 } tile_sources;
 
-/* tile[TILE, DIM] = rows of a head of from[batch, sequence, heads, dim], starting at `first`, and 0
- * beyond its ends. */
+/* tile[TILE, DIM] = rows of a head of from[batch, sequence, heads, dim], starting at token `first`;
+ * 0 beyond the last token, and beyond dim. */
 template <int DIM>
 static __device__ void fetch_tile(float *tile, const attention_view &v, const float *from,
                                   size_t batch, size_t head, size_t heads, size_t first) {
@@ -92,7 +94,8 @@ static __device__ __forceinline__ void weigh_row(float (&o)[ROWS][OUT], const fl
     }
 }
 
-/* o += w b. A row's weights are exchanged only within the half warp that has the row. */
+/* o += w b. The weights of a row are exchanged through shared memory, but only within the half warp
+ * that holds the row. */
 template <int OUT>
 static __device__ __forceinline__ void add_weighted_rows(float (&o)[ROWS][OUT],
                                                          const float (&w)[ROWS][COLS],
@@ -121,13 +124,13 @@ static __device__ __forceinline__ void add_weighted_rows(float (&o)[ROWS][OUT],
     __syncwarp();
 }
 
-/* A block's tile and head; heads are those of queries, or of keys. */
+/* The tile that a block owns: its first token, and its head, of queries or of keys. */
 typedef struct tile_place {
     size_t batch, head, first;
 } tile_place;
 
-/* Long rows come first, so that the last blocks to run are short; set `backwards` if later tiles
- * have more to do. */
+/* Tiles with more work come first, so that the last blocks to run are short. Set `backwards` if
+ * later tiles have more work. */
 static __device__ tile_place tile_place_of(const attention_view &v, size_t heads, bool backwards) {
     tile_place p;
     size_t tile = blockIdx.x / (v.batch * heads), rest = blockIdx.x % (v.batch * heads);
@@ -137,27 +140,27 @@ static __device__ tile_place tile_place_of(const attention_view &v, size_t heads
     return p;
 }
 
-/* In 32 bits, which are enough here, and faster. */
+/* Returns true if a query sees a key. 32 bits are large enough here, and faster. */
 template <int LIMITS>
 static __device__ __forceinline__ bool sees(const attention_view &v, unsigned query, unsigned key) {
     return key < (unsigned)v.sequence && query < (unsigned)v.sequence &&
            (!v.causal || (key <= query && (!LIMITS || query - key < sight_of<LIMITS>(v, query))));
 }
 
-/* The first tile of keys that a tile of queries sees. */
+/* Returns the first key of the first tile that a tile of queries sees. */
 template <int LIMITS>
 static __device__ __forceinline__ size_t first_tile(const attention_view &v, size_t first_query) {
     return LIMITS && v.causal ? first_key_of<LIMITS>(v, first_query) / TILE * TILE : 0;
 }
 
-/* The end of the queries that see a key of the tile. */
+/* Returns the end of the queries that see a key of the tile. */
 template <int LIMITS>
 static __device__ __forceinline__ size_t end_of_tile(const attention_view &v, size_t first_key) {
     if (!LIMITS || !v.causal) return v.sequence;
     return end_of_queries<LIMITS>(v, min(first_key + TILE, v.sequence) - 1);
 }
 
-/* Returns true if every query of the tile sees every key. */
+/* Returns true if every query of one tile sees every key of the other. */
 template <int LIMITS>
 static __device__ __forceinline__ bool all_see(const attention_view &v, size_t first_query,
                                                size_t first_key) {
@@ -167,7 +170,8 @@ static __device__ __forceinline__ bool all_see(const attention_view &v, size_t f
                                           sight_of<LIMITS>(v, first_query + TILE - 1))));
 }
 
-/* The sum, or the largest, of a row's values, on all threads of the row. */
+/* lanes_sum and lanes_max: the sum, or the largest, of a row's values, on all threads that hold the
+ * row. */
 static __device__ float lanes_sum(float x) {
 #pragma unroll
     for (int mask = ACROSS / 2; mask; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
@@ -188,7 +192,7 @@ template <int OUT> static __device__ void clear_tile(float (&o)[ROWS][OUT]) {
         for (int j = 0; j < OUT; j++) o[i][j] = 0.0f;
 }
 
-/* to[batch, sequence, heads, dim] = the tile's rows, each times factor[i]. */
+/* Writes the tile's rows, row i times factor[i], to to[batch, sequence, heads, dim]. */
 template <int OUT>
 static __device__ void put_rows(const attention_view &v, float *to, const tile_place &p,
                                 size_t heads, const float (&o)[ROWS][OUT],
@@ -205,9 +209,9 @@ static __device__ void put_rows(const attention_view &v, float *to, const tile_p
 }
 
 /* Online softmax (Milakov and Gimelshein 2018): replaces s by the row's weights relative to `most`,
- * the largest score so far; sum and o are scaled down when that grows. `most` is -infinity until
- * the row's window begins: then the weights are 0. A row past the end of the sequence sees nothing,
- * becomes NaN, and is not stored. */
+ * the largest score so far. When `most` grows, sum and o are scaled down. `most` is -infinity until
+ * the first key that the row sees; until then the weights are 0. A row past the end of the sequence
+ * sees no key, becomes NaN, and is not stored. */
 template <int LIMITS, int OUT>
 static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COLS],
                                    float (&most)[ROWS], float (&sum)[ROWS], float (&o)[ROWS][OUT],
@@ -274,8 +278,9 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, out, p, v.heads, o, factor);
 }
 
-/* Given s, the products of queries and keys, and d, those of dout and values, stores the softmax in
- * s and the gradient of the scores (without its factor inv_root) in d. lse is to base 2. */
+/* On entry s is a product of a query and a key, and d is the product of dout and a value. Replaces
+ * s by the softmax, and d by the gradient of the score without the factor inv_root. lse is to base
+ * 2. */
 static __device__ __forceinline__ void grade_score(const attention_view &v, float *s, float *d,
                                                    bool seen, float lse, float delta) {
     *s = seen ? exp2f(v.inv_root * LOG2_E * *s - lse) : 0.0f;
@@ -325,8 +330,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dq, p, v.heads, o, factor);
 }
 
-/* Rows are keys here, and columns are queries. The queries' lse [TILE] and delta [TILE] follow the
- * tiles and weights in shared memory. */
+/* In this kernel rows are keys, and columns are queries. In shared memory, lse [TILE] and delta
+ * [TILE] of the queries follow the tiles and weights. */
 template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_tile_kernel(attention_view v, tile_sources in, float *dkey, float *dvalue, const float *lse,
@@ -378,10 +383,10 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dvalue, p, v.kv_heads, dv, one);
 }
 
-/* The bytes of shared memory of the kernel that needs the most. */
+/* Returns the bytes of shared memory of the kernel that needs the most. */
 static size_t most_shared_bytes(int dim) { return shared_bytes(4, dim) + 2 * TILE * sizeof(float); }
 
-/* by_dim if this device's blocks have enough shared memory; otherwise returns nonzero. */
+/* Like by_dim, but returns nonzero if a block of this device cannot have enough shared memory. */
 template <typename Job> static int by_tiles(kernels *k, size_t dim, const Job &job) {
     return by_dim(dim, [&](auto tiles_dim) {
         if (most_shared_bytes(decltype(tiles_dim)::value) > cuda_of(k)->most_shared) return 1;
@@ -403,7 +408,8 @@ int attention_tiles_forward(kernels *k, const attention_view &v, float *out, flo
     });
 }
 
-/* The queries come last: dq may be q, of which a block then reads only the rows that it writes. */
+/* The kernel for dq comes last, because dq may be q; each of its blocks reads only the rows of q
+ * that it writes. */
 int attention_tiles_backward(kernels *k, const attention_view &v, const attention_gradients &g) {
     const tile_sources in = {g.q, g.key, g.value, g.dout};
     const size_t tiles = tiles_of(v.sequence) * v.batch;

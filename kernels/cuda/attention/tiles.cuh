@@ -1,5 +1,5 @@
-/* Attention in fp32 by tiles, for head_dim up to TILES_DIM. Returns nonzero, without doing
- * anything, if the device has too little shared memory. */
+/* Attention in fp32 by tiles, for head_dim up to TILES_DIM. The functions do nothing and return
+ * nonzero if head_dim is larger, or the device has too little shared memory. */
 #pragma once
 
 #include "cuda/attention/view.cuh"

@@ -1,4 +1,5 @@
-/* Definitions that the parts of attention share: the shape, and the width of tiles. */
+/* Definitions that all kernels of attention share: the shape, which keys a query sees, and the
+ * width of tiles. */
 #pragma once
 
 #include <math.h>
@@ -10,7 +11,7 @@
 
 #define LOG2_E 1.44269504f
 
-/* The shape, and the position of a head's token. */
+/* The shape of attention, as kernels use it. */
 typedef struct attention_view {
     size_t batch, sequence, heads, kv_heads, dim, group;
     size_t window;         /* the most keys that a causal position sees; SIZE_MAX: no limit */
@@ -35,34 +36,35 @@ static inline attention_view view_of(const kernels_attention *s) {
     return v;
 }
 
-/* The reasons why a causal position may not see all keys up to itself. Kernels are compiled for
- * each case, since each register counts. */
+/* The reasons why a causal position may not see all keys up to its own. Kernels are compiled for
+ * each case, because a case with fewer limits needs fewer registers. */
 typedef enum attention_limits {
     NO_LIMITS,
     IN_WINDOWS,
-    IN_DOCUMENTS, /* and in windows, which may have no limit */
+    IN_DOCUMENTS, /* in documents, and in windows, which may be unlimited */
 } attention_limits;
 
-/* Here and below, s is an attention_view or a bf16_shape. */
+/* In this function and those below, s is an attention_view or a bf16_shape. */
 template <typename S> static attention_limits limits_of(const S &s) {
     return s.places ? IN_DOCUMENTS : ~s.window ? IN_WINDOWS : NO_LIMITS;
 }
 
-/* The number of keys that a causal query sees at most, of which the last is the query itself. */
+/* Returns the number of keys that a causal query may see at most: the key at its own position, and
+ * those before it. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T sight_of(const S &s, T query) {
     return LIMITS == IN_DOCUMENTS ? min((T)s.window, (T)s.places[query] + 1) : (T)s.window;
 }
 
-/* The first key that a causal query sees. */
+/* Returns the first key that a causal query sees. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T first_key_of(const S &s, T query) {
     const T sight = sight_of<LIMITS>(s, query);
     return query >= sight ? query - sight + 1 : 0;
 }
 
-/* The end of the document that contains the key: the first later token whose document begins after
- * the key. */
+/* Returns the end of the document that contains the key: the first later token whose document
+ * begins after the key. */
 template <typename S, typename T> static __device__ T end_of_document(const S &s, T key) {
     T low = key + 1, high = (T)s.sequence;
     while (low < high) {
@@ -75,7 +77,7 @@ template <typename S, typename T> static __device__ T end_of_document(const S &s
     return low;
 }
 
-/* The end of the queries that see the key. */
+/* Returns the end of the queries that see the key. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T end_of_queries(const S &s, T key) {
     const T sequence = (T)s.sequence, window = (T)s.window;
@@ -83,7 +85,7 @@ static inline __device__ T end_of_queries(const S &s, T key) {
     return LIMITS == IN_DOCUMENTS ? min(end, end_of_document(s, key)) : end;
 }
 
-/* The number of rows of lse. */
+/* Returns the number of rows of lse. */
 static inline size_t rows_of(const attention_view &v) { return v.batch * v.heads * v.sequence; }
 
 typedef struct attention_gradients {
@@ -91,10 +93,10 @@ typedef struct attention_gradients {
     const float *dout, *lse, *delta, *q, *key, *value;
 } attention_gradients;
 
-enum { TILE = 64, TILES_DIM = 128 }; /* rows of a tile, and the widest head that fits into one */
+enum { TILE = 64, TILES_DIM = 128 }; /* rows of a tile, and the widest head that fits into it */
 
-/* Calls job(std::integral_constant<int, D>()): tiles of D columns are the narrowest that hold
- * `dim`. Returns nonzero if there are none, or if the job does. */
+/* Calls job(std::integral_constant<int, D>()), where D is the width of the narrowest tiles that
+ * have room for `dim` columns. Returns nonzero if no tiles have, or if the job returns nonzero. */
 template <typename Job> static int by_dim(size_t dim, const Job &job) {
     if (dim <= 32) return job(std::integral_constant<int, 32>());
     if (dim <= 64) return job(std::integral_constant<int, 64>());

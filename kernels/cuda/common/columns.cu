@@ -1,7 +1,7 @@
 /* Sums over rows in one step. */
 #include "cuda/common/columns.cuh"
 
-/* For few rows: a thread adds up a column. */
+/* For few rows: each thread adds up one column. */
 static __global__ void __launch_bounds__(THREADS)
     few_rows_kernel(float *sum, const float *x, size_t x_stride, unsigned rows, size_t dim) {
     const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
@@ -12,12 +12,13 @@ static __global__ void __launch_bounds__(THREADS)
     sum[i] += total;
 }
 
-/* For more rows: a block owns COLUMNS columns, the number of floats that one memory access reads.
- * Lane l adds up rows l, l + LANES, ..., and the lanes are added in an order that depends only on
+/* For more rows: a block owns COLUMNS columns, as many floats as one memory access reads. Lane l
+ * adds up rows l, l + LANES, and so on. Then the lanes are added, in an order that depends only on
  * `rows`. */
 enum { COLUMNS = 8, LANES = 128, COLUMN_THREADS = COLUMNS * LANES, FEW_ROWS = 32 };
 
-/* The column's sum, on its first lane. All threads of the block must call it. */
+/* Returns the column's sum, on the column's first lane. All threads of the block must call this
+ * function. */
 static __device__ float column_sum(float value) {
     __shared__ float part[COLUMN_THREADS / WARP][COLUMNS];
     for (int mask = WARP / 2; mask >= COLUMNS; mask /= 2)

@@ -1,11 +1,12 @@
-/* Sums over rows, in two steps: a block adds up its rows in registers and writes one row of partial
- * sums to scratch; then those are added up. The number of rows per block depends only on the
- * shape. */
+/* Sums over rows, in two steps. First each block adds up its rows in registers, and writes one row
+ * of partial sums to scratch. Then the partial sums are added up. The number of rows per block
+ * depends only on the shape. */
 #pragma once
 
 #include "cuda/common/shares.cuh"
 
-/* The most rows that one step adds up, and enough blocks to fill a large GPU. */
+/* The most blocks, each of which writes one row of partial sums: few enough for one step to add up
+ * their rows, and enough to fill a large GPU. */
 enum { COLUMN_ROWS = 1024 };
 
 /* sum[dim] += the rows of x, in one step. */
@@ -13,18 +14,19 @@ void cuda_columns_add(kernels *k, float *sum, const float *x, size_t x_stride, s
                       size_t dim);
 
 typedef struct column_plan {
-    unsigned each; /* rows per block, a multiple of its groups */
+    unsigned each; /* rows per block, a multiple of the groups in a block */
     size_t blocks;
     float *partial[2]; /* [blocks,dim] in the workspace */
 } column_plan;
 
-/* Plans one or two sums over arrays of [dim] rows. */
+/* Plans one or two sums over rows of `dim` elements. */
 template <typename W> static column_plan plan_columns(kernels *k, size_t rows, size_t dim) {
     const size_t room = CUDA_WORKSPACE / sizeof(float) / 2 / dim;
     size_t most = dim <= 512 ? COLUMN_ROWS : COLUMN_ROWS / 2;
     if (most > room) most = room;
     if (!most) {
-        cuda_check(k, cudaErrorInvalidValue); /* only for millions of columns, which no model has */
+        cuda_check(k, cudaErrorInvalidValue); /* only with millions of columns, which no model
+                                               * has */
         return {};
     }
     column_plan p;
@@ -36,8 +38,8 @@ template <typename W> static column_plan plan_columns(kernels *k, size_t rows, s
     return p;
 }
 
-/* A thread's sums of its columns. If a row has several spans, they are stored in scratch between
- * two rows, where no other thread accesses them. */
+/* A thread's sums of its columns. If a row has several spans, a thread stores its sums in scratch
+ * after each row; no other thread accesses them there. */
 template <typename W> struct column_sums {
     float *own; /* [dim] the block's sums */
     share<W> v;
@@ -47,7 +49,7 @@ template <typename W> struct column_sums {
         : own(partial + (size_t)blockIdx.x * dim), begun(false) {
         FOR_SHARE(W, u, e) v[u][e] = 0.0f;
     }
-    /* c: the position in a row of sums. */
+    /* Loads the sums of a span. c: the thread's position in a row of sums. */
     __device__ __forceinline__ void fetch(const row_place<W> &c, unsigned first) {
         if (W::ONCE) return;
         if (begun) {
@@ -59,8 +61,8 @@ template <typename W> struct column_sums {
     __device__ __forceinline__ void put(const row_place<W> &c, unsigned first) {
         if (!W::ONCE) c.store(own, v, first);
     }
-    /* Adds up the block's groups, in order, and stores the sums. All threads of the block must call
-     * it. */
+    /* Adds up the sums of the block's groups, in order, and stores the result. All threads of the
+     * block must call this function. */
     __device__ __forceinline__ void finish(const row_place<W> &c) {
         if constexpr (W::GROUPS > 1) {
             __shared__ __align__(16) float part[W::GROUPS][W::SPAN];

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS requests on Hopper */
+enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; the size that cuBLAS requests on Hopper */
 
 typedef struct cuda_state {
     int device;
@@ -20,11 +20,11 @@ typedef struct cuda_state {
     struct blas_plans *plans; /* products/blas_plan.h */
     struct cuda_memory *memory;
     struct cuda_spans *spans;
-    void *workspace; /* for whatever runs next; always the same, so that products have the same bits
-                      */
-    int major;       /* of its compute capability: 9 is Hopper */
+    void *workspace;     /* for any kernel; always the same memory, so that products have the same
+                          * bits */
+    int major;           /* of the device's compute capability; 9 is Hopper */
     size_t most_shared;  /* the bytes of shared memory that a block can request */
-    const char *failure; /* of the first call that failed */
+    const char *failure; /* the error of the first call that failed */
     char product_failure[240];
     char bus[32]; /* "0000:3b:00.0" */
     char description[320];
@@ -32,13 +32,14 @@ typedef struct cuda_state {
 
 static inline cuda_state *cuda_of(kernels *k) { return (cuda_state *)k->state; }
 
-/* Stores the first failure. */
+/* Stores the failure if it is the first one. */
 static inline void cuda_check(kernels *k, cudaError_t status) {
     cuda_state *state = cuda_of(k);
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
 }
 
-/* memory.c and spans.c: return NULL if out of memory; close ignores NULL. */
+/* In memory.c and spans.c. The open functions return NULL if out of memory; the close functions
+ * ignore NULL. */
 struct cuda_memory *cuda_memory_open(void);
 void cuda_memory_close(struct cuda_memory *m);
 struct cuda_spans *cuda_spans_open(void);

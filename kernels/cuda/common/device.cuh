@@ -1,5 +1,6 @@
-/* What the .cu files share: launches on the backend's stream; sums over the threads of a group, a
- * warp or a block, in an order that depends only on their number; and elements of both types. */
+/* Definitions that the .cu files share: launches on the backend's stream, sums over the threads of
+ * a group, a warp or a block, and elements of both types. The order of a sum depends only on the
+ * number of threads. */
 #pragma once
 
 #include <math.h>
@@ -9,8 +10,9 @@
 
 enum { THREADS = 256, WARP = 32 };
 
-/* Launches nothing if there are no blocks, since an empty grid would be an error. A kernel may use
- * 48 KiB of shared memory, of which sums over a block need 2; more must be enabled first. */
+/* Launches nothing if there are no blocks, because an empty grid would be an error. A kernel may
+ * use 48 KiB of shared memory, 2 KiB of which are for sums over a block; more must be enabled
+ * first. */
 template <typename... Expected, typename... Given>
 static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsigned threads,
                    size_t shared_bytes, Given... given) {
@@ -33,8 +35,8 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
 #define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
     launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
 
-/* Calls f with a value of the type of arrays that are passed as void: one launcher serves both
- * types. */
+/* Calls f with a value of the C++ type that `type` stands for, so that one launcher serves arrays
+ * of both types, which are passed as void. */
 template <typename F> static void by_type(kernels_type type, F f) {
     if (type == KERNELS_BF16)
         f(uint16_t());
@@ -42,7 +44,7 @@ template <typename F> static void by_type(kernels_type type, F f) {
         f(float());
 }
 
-/* The shared memory that the launch requested. */
+/* Returns the shared memory that the launch requested. */
 static __device__ float *dynamic_shared() {
     extern __shared__ __align__(256) float shared[];
     return shared;
@@ -50,7 +52,8 @@ static __device__ float *dynamic_shared() {
 
 static inline size_t pieces_of(size_t n, size_t piece) { return (n + piece - 1) / piece; }
 
-/* The number of blocks for n elements; the kernel strides over the rest. */
+/* Returns the number of blocks for n elements. If they are too few for all elements, the kernel
+ * strides over the rest. */
 static inline size_t blocks_for(size_t n) {
     const size_t blocks = pieces_of(n, THREADS);
     return blocks < 1u << 16 ? blocks : 1u << 16;
@@ -60,8 +63,9 @@ static inline size_t blocks_for(size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < (n);                           \
          i += (size_t)gridDim.x * THREADS)
 
-/* Replaces each of the N values by its sum over a group of LANES threads, on all of them: part of a
- * warp, a warp, or a whole block. All threads of the block must call it. */
+/* Replaces each of the N values by its sum over a group of LANES threads, on all threads of the
+ * group: a part of a warp, a warp, or a whole block. All threads of the block must call this
+ * function. */
 template <unsigned LANES, unsigned N, typename T> __device__ void group_sums(T (&values)[N]) {
     constexpr unsigned WARPS = LANES > WARP ? LANES / WARP : 1;
     for (unsigned i = 0; i < N; i++)
@@ -86,11 +90,12 @@ template <unsigned LANES, typename T> __device__ T group_sum(T value) {
     return one[0];
 }
 
-/* The sum of every thread's value, on every thread. All threads of the block must call it. */
+/* Returns the sum of every thread's value, on every thread. All threads of the block must call this
+ * function. */
 template <typename T> __device__ T block_sum(T value) { return group_sum<THREADS>(value); }
 
-/* The largest of every thread's value, likewise. Does not find NaN; a NaN shows in what is computed
- * from the values. */
+/* Returns the largest of every thread's value, on every thread. Ignores NaN, which shows up in
+ * later results. */
 static __device__ float block_max(float value) {
     __shared__ float part[THREADS / WARP];
     for (int mask = WARP / 2; mask; mask /= 2)
@@ -102,11 +107,11 @@ static __device__ float block_max(float value) {
     return value;
 }
 
-/* Elements are fp32, or bf16: the upper half of an fp32. Both have loads and stores of the same
- * names, and are computed with as fp32.
+/* Elements are fp32, or bf16, the upper half of an fp32. The functions that load and store have the
+ * same names for both types, and computations are in fp32.
  *
- * Rounds to nearest even; NaN stays NaN, with its sign. Uses the only instruction for it (PTX ISA:
- * cvt.rn.bf16.f32), whose NaN has other bits than the host's. */
+ * bf16_of rounds to nearest even; NaN stays NaN, with its sign. It uses the only instruction for
+ * that (PTX ISA: cvt.rn.bf16.f32); the instruction's NaN has other bits than the host's. */
 static __device__ __forceinline__ uint16_t bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
-/* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes. An output may be an
- * input. */
+/* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes. An output may be the
+ * same array as an input. */
 #pragma once
 
 #include "cuda/common/shares.cuh"
@@ -8,16 +8,17 @@ template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arr
     const In *in[INS];
     Out *out[OUTS];
     size_t n;
-    bool wide; /* all are aligned to 16 bytes */
+    bool wide; /* all arrays are aligned to 16 bytes */
 
     static constexpr unsigned EACH = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-    /* A thread has some 64 bytes in flight, and at most 16 elements. */
+    /* A thread accesses some 64 bytes at a time, and at most 16 elements. */
     static constexpr unsigned UNITS = INS >= 3 ? 1 : EACH == 8 ? 2 / INS : 4 / INS;
     static constexpr unsigned CHUNK = THREADS * UNITS * EACH;
 };
 
-/* Reads everything before it writes. Each element is computed by the same instructions, however it
- * was read: a tensor's bits do not depend on how it is cut. */
+/* A thread reads all of its elements before it writes. Each element is computed by the same
+ * instructions, whichever way it was read, so the bits of a tensor do not depend on how it is
+ * divided. */
 template <typename F, typename In, typename Out, unsigned INS, unsigned OUTS>
 static __global__ void __launch_bounds__(THREADS)
     map_kernel(map_arrays<In, Out, INS, OUTS> a, F f) {

@@ -1,14 +1,14 @@
-/* How threads share an array, or a row of one: a group of LANES threads processes it in spans of
- * LANES * UNITS * EACH elements. In a span, unit u of lane l is the EACH elements that start at (u
- * * LANES + l) * EACH, one access of 16 bytes. Which thread has which elements, and thus the order
- * of sums, does not depend on addresses: if these do not permit such accesses, a thread reads its
- * elements one by one. */
+/* How threads share an array, or a row of an array. A group of LANES threads processes it in spans
+ * of LANES * UNITS * EACH elements. In a span, unit u of lane l is the EACH elements that start at
+ * (u * LANES + l) * EACH; they are one access of 16 bytes. If the address does not permit such an
+ * access, a thread reads the same elements one by one. So the order of sums does not depend on
+ * addresses. */
 #pragma once
 
 #include "cuda/common/device.cuh"
 
-/* n: elements starting at x; those past them are 0. wide: x is aligned to units, and n is a
- * multiple of them. */
+/* Loads a thread's elements of the n elements at x; elements past the end are 0. wide: x is aligned
+ * to units, and n is a multiple of their length. */
 template <unsigned LANES, unsigned UNITS, unsigned EACH, typename T>
 __device__ __forceinline__ void load_share(float (&v)[UNITS][EACH], const T *x, unsigned lane,
                                            unsigned n, bool wide) {
@@ -57,10 +57,12 @@ template <typename... T> static bool aligned(const T *...arrays) {
     return ((reinterpret_cast<uintptr_t>(arrays) | ...) % 16) == 0;
 }
 
-/* The threads of a row. ONCE: one span holds the whole row, so it stays in registers. */
+/* How threads share a row. ONCE: one span holds the whole row, which therefore stays in
+ * registers. */
 template <unsigned L, unsigned U, bool O> struct row_shape {
     static constexpr unsigned LANES = L, UNITS = U, EACH = 4, SPAN = L * U * EACH;
-    static constexpr unsigned GROUPS = THREADS / L; /* rows that a block processes together */
+    static constexpr unsigned GROUPS = THREADS / L; /* the number of rows that a block processes
+                                                     * together */
     static constexpr bool ONCE = O;
 };
 
@@ -78,7 +80,7 @@ template <typename W> struct row_place {
         : row(row), lane(threadIdx.x % W::LANES), dim(row < rows ? dim : 0), there(row < rows),
           wide(wide) {}
 
-    /* Returns true if the element exists, in the span that begins at `first`. */
+    /* Returns true if element e of unit u exists, in the span that begins at `first`. */
     __device__ __forceinline__ bool has(unsigned first, unsigned u, unsigned e) const {
         return first + (u * W::LANES + lane) * W::EACH + e < dim;
     }
@@ -92,7 +94,7 @@ template <typename W> struct row_place {
     }
 };
 
-/* The first row of a thread's group if a block processes W::GROUPS of them at a time. */
+/* Returns the row of a thread's group, if a block processes W::GROUPS rows. */
 template <typename W> __device__ size_t row_of_group() {
     return (size_t)blockIdx.x * W::GROUPS + threadIdx.x / W::LANES;
 }
@@ -103,7 +105,7 @@ template <typename W> __device__ size_t row_of_group() {
     _Pragma("unroll") for (unsigned u = 0; u < W::UNITS; u++)                                      \
         _Pragma("unroll") for (unsigned e = 0; e < W::EACH; e++)
 
-/* Calls f with the row_shape for rows of dim elements. */
+/* Calls f with the row_shape that suits rows of `dim` elements. */
 template <typename F> static void by_width(size_t dim, F f) {
     if (dim <= 64)
         f(row_shape<16, 1, true>());

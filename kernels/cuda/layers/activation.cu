@@ -1,4 +1,4 @@
-/* Activations, alone and as gates. */
+/* Activations, alone and in gated units. */
 #include "cuda/common/map.cuh"
 
 /* An activation's value and slope at one point. */
@@ -6,7 +6,7 @@ typedef struct slope_point {
     float value, slope;
 } slope_point;
 
-/* 1 / (1 + exp(-x)), to a few units in the last place: an exact division would cost too much. */
+/* Returns 1 / (1 + exp(-x)), to a few units in the last place; an exact division would be slow. */
 static __device__ float logistic(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 template <kernels_activation F> __device__ slope_point activation_at(float x);
@@ -16,7 +16,7 @@ template <> __device__ slope_point activation_at<KERNELS_GELU>(float x) {
     return {x * cdf, cdf + x * (0.39894228f * expf(-0.5f * x * x))};
 }
 
-/* 1 / 2 + tanh(u) / 2 is the logistic function of 2 u. */
+/* Uses the identity 1 / 2 + tanh(u) / 2 = logistic(2 u). */
 template <> __device__ slope_point activation_at<KERNELS_GELU_TANH>(float x) {
     const float a = 0.79788456f, b = 0.044715f;
     float sigma = logistic(2.0f * a * (x + b * x * x * x));
@@ -29,13 +29,13 @@ template <> __device__ slope_point activation_at<KERNELS_SILU>(float x) {
     return {x * sigma, sigma * (1.0f + x * (1.0f - sigma))};
 }
 
-/* NaN stays NaN. */
+/* The comparison is such that NaN stays NaN. */
 template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* Calls f with a value of the arrays' type, and with a value whose type stands for the activation:
- * a kernel for each pair. */
+/* Calls f with a value of the arrays' type, and with a value whose type stands for the activation.
+ * So each pair of these has a kernel of its own. */
 template <kernels_activation F> struct activation {
     static __device__ slope_point at(float x) { return activation_at<F>(x); }
 };
@@ -80,7 +80,7 @@ template <typename F> struct slope_of {
     }
 };
 
-/* The same inputs; y[1] is the activation's value. */
+/* x: as in slope_of. y: dx, and the activation's value. */
 template <typename F> struct slope_and_value_of {
     __device__ void operator()(const float (&x)[2], float (&y)[2]) const {
         const slope_point at = F::at(x[1]);

@@ -1,21 +1,23 @@
-/* The embedding's gradient. The threads that own an id's row of the table add up the rows of that
- * id in order. A counting sort finds these rows. Its atomic additions are only of integers; they
- * leave the order within a bucket undetermined, so each bucket is then sorted. */
+/* The embedding's gradient. The threads that own an id's row of the table add up the gradient's
+ * rows with that id, in order. A counting sort puts the rows with one id into a bucket. Its atomic
+ * additions are of integers only. They leave the order within a bucket undetermined, so each bucket
+ * is then sorted. */
 #include <algorithm>
 
 #include "cuda/common/shares.cuh"
 
 /* Arrays in the workspace, for one piece of the rows and one slice of the ids. */
 typedef struct buckets {
-    unsigned *counts;   /* [ids] number of rows with the id */
-    unsigned *used;     /* [1] number of elements of `unsorted` that are assigned to buckets */
-    unsigned *starts;   /* [ids] where an id's rows begin */
+    unsigned *counts;   /* [ids] the number of rows with the id */
+    unsigned *used;     /* [1] the number of elements of `unsorted` that are assigned to buckets */
+    unsigned *starts;   /* [ids] the start of the id's bucket */
     unsigned *places;   /* [rows] a row's position in its bucket, in any order */
     unsigned *unsorted; /* [rows] rows by bucket, in any order within a bucket */
     unsigned *sorted;   /* [rows] rows by bucket, in ascending order within a bucket */
 } buckets;
 
-/* The gradients that a launch handles: those of rows 0 ... rows - 1 whose ids start at `first`. */
+/* The gradients that a launch handles: of rows 0 ... rows - 1, those with ids first ... first +
+ * n_ids - 1. */
 typedef struct embedded {
     const int32_t *ids;
     unsigned rows, first, n_ids;
@@ -42,7 +44,7 @@ static __global__ void place_kernel(buckets b, embedded in) {
     if (in.has(row)) b.unsorted[b.starts[in.id(row)] + b.places[row]] = row;
 }
 
-/* A row's position in its bucket is the number of lower rows in it. */
+/* The sorted position of a row in its bucket is the number of lower rows in the bucket. */
 static __global__ void sort_kernel(buckets b, embedded in) {
     const unsigned row = blockIdx.x * THREADS + threadIdx.x;
     if (!in.has(row)) return;
@@ -56,8 +58,8 @@ static __global__ void sort_kernel(buckets b, embedded in) {
 
 enum { ADD_THREADS = 64, ADD_COLUMNS = 4 * ADD_THREADS, AHEAD = 8 };
 
-/* There is a block for each position in `sorted` and each ADD_COLUMNS columns. The block of the
- * position at which a bucket begins adds up the bucket, loading AHEAD rows in advance. */
+/* There is a block for each position in `sorted` and each ADD_COLUMNS columns. If a bucket begins
+ * at that position, the block adds up the bucket; it loads AHEAD rows in advance. */
 static __global__ void __launch_bounds__(ADD_THREADS)
     add_kernel(float *dtable, const float *dout, buckets b, embedded in, unsigned dim,
                unsigned cuts, bool wide) {
@@ -84,7 +86,7 @@ static __global__ void __launch_bounds__(ADD_THREADS)
     store_share<ADD_THREADS>(to, sum, threadIdx.x, here, wide);
 }
 
-/* Three arrays of rows and two of ids use 28 of the workspace's 32 MiB. */
+/* The three arrays of rows and the two of ids then use 28 of the workspace's 32 MiB. */
 static const size_t MOST_ROWS = 1 << 20, MOST_IDS = 1 << 21;
 
 static void add_piece(kernels *k, float *dtable, const float *dout, embedded in, size_t dim) {

@@ -1,5 +1,5 @@
 /* Heads between their projection and attention: RMSNorm of each head, and rotary positions. A
- * rotation combines element i of the first half with element i of the second half; one thread has
+ * rotation combines element i of the first half with element i of the second half; one thread holds
  * both. A head with an odd number of elements has no rotation, and its first half is the longer
  * one. */
 #include "cuda/common/columns.cuh"
@@ -8,8 +8,8 @@ static __host__ __device__ unsigned first_half(const kernels_heads &h) {
     return (unsigned)(h.dim - h.dim / 2);
 }
 
-/* Calls f with the row_shape for halves of `dim` elements. Halves that are too long for a warp are
- * rare. */
+/* Calls f with the row_shape that suits halves of `dim` elements. Few models have halves that are
+ * too long for a warp. */
 template <typename F> static void by_half(size_t dim, F f) {
     if (dim <= 64)
         f(row_shape<16, 1, true>());
@@ -108,7 +108,7 @@ static void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, co
     });
 }
 
-/* g: the incoming gradient, rotated back; v: what the forward pass read. */
+/* Loads g, the incoming gradient rotated back, and v, the input of the forward pass. */
 template <typename W, typename T>
 static __device__ __forceinline__ void
 load_gradient(two_shares<W> &g, two_shares<W> &v, two_shares<W> &w, const head_place<W> &p,
@@ -121,7 +121,7 @@ load_gradient(two_shares<W> &g, two_shares<W> &v, two_shares<W> &w, const head_p
     p.turn(g, h, first, -1.0f);
 }
 
-/* each: rows per block. */
+/* each: the number of rows per block. */
 template <typename W, typename T>
 static __global__ void __launch_bounds__(THREADS)
     heads_backward_kernel(kernels_heads h, T *dx, float *partial, const float *dout, const T *x,
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(THREADS)
                               wide);
         const size_t at = p.half[0].row * h.dim;
         two_shares<W> g, v = {}, w = {};
-        float sums[2] = {0.0f, 0.0f}; /* of x^2, and of g * w * v */
+        float sums[2] = {0.0f, 0.0f}; /* the sums of x^2 and of g * w * v */
         FOR_SPANS(W, first, p.second) {
             load_gradient(g, v, w, p, h, dout + at, x + at, first);
             FOR_HALVES(W, half, u, e) {

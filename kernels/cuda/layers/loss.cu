@@ -8,12 +8,12 @@ typedef struct softmax_part {
     float most, sum;
 } softmax_part;
 
-/* Returns what to subtract from logits: the largest one; or 0 if each is -infinity or NaN, for
- * which exp then gives 0 or NaN. */
+/* Returns the number to subtract from logits: the largest logit, or 0 if all logits are -infinity
+ * or NaN; exp then gives 0 or NaN. */
 static __device__ float floor_of(float most) { return most == -INFINITY ? 0.0f : most; }
 
-/* Online softmax (Milakov and Gimelshein 2018): the sum so far shrinks when the largest logit
- * grows. */
+/* Online softmax (Milakov and Gimelshein 2018): when the largest logit so far grows, the sum so far
+ * is scaled down. */
 static __device__ void add_logits(softmax_part *s, const share<row_of_logits> &v) {
     float most = s->most, sum = 0.0f;
     FOR_SHARE(row_of_logits, u, e) most = fmaxf(most, v[u][e]);
@@ -23,7 +23,7 @@ static __device__ void add_logits(softmax_part *s, const share<row_of_logits> &v
     s->most = most;
 }
 
-/* Excludes elements past the row's end. */
+/* Excludes elements past the row's end from the sum. */
 static __device__ void leave_out(share<row_of_logits> &v, const row_place<row_of_logits> &p,
                                  unsigned first) {
     FOR_SHARE(row_of_logits, u, e) v[u][e] = p.has(first, u, e) ? v[u][e] : -INFINITY;

@@ -1,6 +1,7 @@
 /* RMSNorm and LayerNorm. In the forward pass, a row is read once and stays in registers unless it
- * is long. In the backward pass, each row of dout and x gives its dx and is added to the weight's
- * gradient, whose partial sums a block accumulates in registers over all its rows. */
+ * is long. In the backward pass, each row of dout and x is read once; it gives a row of dx, and a
+ * contribution to the weight's gradient. A block accumulates these contributions over its rows in
+ * registers. */
 #include "cuda/common/columns.cuh"
 
 template <typename W, typename Out>
@@ -188,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS)
         const size_t at = p.row * r.dim;
         const float middle = p.there ? r.mean[p.row] : 0.0f, scale = p.there ? r.rstd[p.row] : 0.0f;
         share<W> g, v, w;
-        float sums[2] = {0.0f, 0.0f}; /* sums of g and of g xhat */
+        float sums[2] = {0.0f, 0.0f}; /* the sums of g and of g * xhat */
         FOR_SPANS(W, first, r.dim) {
             p.load(g, r.dout + at, first);
             p.load(v, r.x + at, first);

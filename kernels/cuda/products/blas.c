@@ -1,5 +1,5 @@
-/* Loads cuBLASLt, in the version against which this was compiled: from the usual places, or from
- * where it was when this was compiled. */
+/* Loads cuBLASLt, in the version against which this file was compiled: from the usual places, or
+ * from the place where the compiler found it. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ int cuda_blas_load(cuda_blas *blas) {
     if (!blas->library) return 1;
     const struct {
         const char *name;
-        void *to; /* a pointer to a function */
+        void *to; /* a pointer to the function's pointer */
     } list[] = {
         {"cublasLtCreate", &blas->create},
         {"cublasLtDestroy", &blas->destroy},
@@ -39,7 +39,7 @@ int cuda_blas_load(cuda_blas *blas) {
     return 0;
 }
 
-/* The library is never unloaded: threads and state of CUDA may still use it. */
+/* Does not unload the library itself, because threads and state of CUDA may still use it. */
 void cuda_blas_unload(cuda_blas *blas) {
     if (!blas->handle) return;
     blas->destroy(blas->handle);

@@ -1,4 +1,4 @@
-/* cuBLASLt as loaded by the backend. */
+/* The functions of cuBLASLt. */
 #pragma once
 
 #include <cublasLt.h>
@@ -23,7 +23,7 @@ typedef struct cuda_blas {
     __typeof__(cublasLtMatmulAlgoGetHeuristic) *choose;
     __typeof__(cublasLtMatmul) *multiply;
 
-    int tf32; /* products of fp32 may round their operands */
+    int tf32; /* products of fp32 may round their operands to tf32 */
 } cuda_blas;
 
 /* Returns nonzero if the library or one of its functions is missing. */

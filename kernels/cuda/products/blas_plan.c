@@ -1,23 +1,23 @@
-/* Which algorithm multiplies. cuBLASLt proposes one for each shape, which includes the epilogue. It
- * is queried once per shape and given no other information, so the same shape uses the same
- * algorithm and gives the same bits, on every rank and in every run:
+/* Chooses the algorithm of a product. cuBLASLt proposes an algorithm for each shape; the epilogue
+ * is part of the shape. cuBLASLt is queried once per shape, and gets no other information, so a
+ * shape has the same algorithm, and gives the same bits, on every rank and in every run:
  *
- *   - Addresses: cuBLASLt is given only their alignment, up to BLAS_ALIGNMENT. (Otherwise it would
- *     assume 256 bytes.)
- *   - The depth may be split if few tiles would leave the device idle. The parts must be fp32 in
- *     the workspace and be added in order by a separate kernel; not added in the output's type, or
- *     in place.
- *   - The workspace is always the same one.
+ *   - Of the addresses, cuBLASLt gets only the alignment, up to BLAS_ALIGNMENT. (Without it,
+ *     cuBLASLt would assume 256 bytes.)
+ *   - The depth may be split if too few tiles would leave a part of the device idle. The partial
+ *     sums must be fp32 in the workspace, and a separate kernel must add them in order. Adding them
+ *     in the output's type, or in place, is not allowed.
+ *   - The workspace is always the same memory.
  *
- * cuBLASLt is column-major: a row-major c = a b is its c^T = b^T a^T, so the operands are exchanged
- * and keep their transpositions. A bias for each column of c is one for each row of c^T, which its
- * epilogue supports. */
+ * cuBLASLt is column-major, so it sees a row-major c = a b as c^T = b^T a^T. Therefore the operands
+ * are exchanged, and each keeps its flag for transposition. A bias for each column of c is a bias
+ * for each row of c^T, which the epilogue of cuBLASLt supports. */
 #include <string.h>
 
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* Keeps the first status that is not success. */
+/* Stores the first status that is not success. */
 #define TRY(status, call)                                                                          \
     do {                                                                                           \
         if ((status) == CUBLAS_STATUS_SUCCESS) (status) = (call);                                  \
@@ -31,7 +31,7 @@ static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
     const blas_shape *s = &plan->shape;
     const int32_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    /* Stand-ins for the addresses, with the same alignment. */
+    /* Numbers with the same alignment as the addresses, in place of them. */
     const void *bias = (const void *)(uintptr_t)s->align_bias;
     const void *aux = (const void *)(uintptr_t)s->align_aux;
     const int64_t aux_ld = (int64_t)s->n;
@@ -48,7 +48,8 @@ static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
     return status;
 }
 
-/* The transpose of a row-major [rows,cols], or of [cols,rows] if it is stored transposed. */
+/* Describes the transpose of a row-major [rows,cols], or of [cols,rows] if it is stored
+ * transposed. */
 static cublasStatus_t describe_matrix(cuda_blas *blas, cublasLtMatrixLayout_t *out, uint32_t type,
                                       uint64_t rows, uint64_t cols, unsigned transposed) {
     const uint64_t across = transposed ? rows : cols, down = transposed ? cols : rows;

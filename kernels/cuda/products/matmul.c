@@ -1,5 +1,5 @@
-/* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes,
- * or by a simple kernel if there is none. */
+/* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes. A
+ * shape without an algorithm is computed by a simple kernel. */
 #include <stdio.h>
 
 #include "cuda/common/cuda_state.h"
@@ -10,21 +10,21 @@
 typedef struct blas_product {
     void *c; /* fp32, or bf16 with KERNELS_NARROW */
     const void *a, *b;
-    const void *add;   /* of c's type, may be c; NULL: nothing is added */
+    const void *add;   /* of c's type; may be c; NULL: nothing is added */
     const float *bias; /* added to each row; NULL: none */
-    float *gelu;       /* [m,n] = the tanh approximation of c's GELU; NULL: none */
+    float *gelu;       /* [m,n] = KERNELS_GELU_TANH of c; NULL: not computed */
     size_t m, n, depth;
     kernels_type operands; /* the type of a and b */
     unsigned flags;        /* KERNELS_TRANSPOSE_A etc.; `add` replaces KERNELS_ADD */
 } blas_product;
 
-/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 for NULL. */
+/* Returns the largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 for NULL. */
 static uint32_t alignment(const void *p) {
     const uintptr_t at = (uintptr_t)p | (p ? BLAS_ALIGNMENT : 0);
     return (uint32_t)(at & (~at + 1));
 }
 
-/* Pedantic: no TF32 and no emulation, whatever the environment requests from cuBLAS. */
+/* "Pedantic" excludes tf32 and emulation, whatever the environment requests from cuBLAS. */
 static cublasComputeType_t compute_type(const cuda_blas *blas, kernels_type operands) {
     if (operands == KERNELS_BF16) return CUBLAS_COMPUTE_32F;
     return blas->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC;
@@ -107,8 +107,8 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-/* Returns nonzero if cuBLASLt refuses the product, by either status that means so. Then nothing was
- * done, and the shape is not tried again. Other failures end the run. */
+/* Returns nonzero if cuBLASLt refused the product; two statuses mean that. Then nothing was
+ * computed, and the shape is not tried again. Other failures end the run. */
 static int is_refused(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return 0;
     const cublasStatus_t status = try_product(k, p);
@@ -146,16 +146,18 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
 }
 
 /* Returns true if cuBLASLt may compute the GELU in the product's epilogue. It requires rows of
- * multiples of 8. Before Hopper its kernels are reported to be slower than single steps. The
- * precision of its tanh is not documented, so only bf16 uses it. `add` may be y itself, which one
- * call would then both read and use as the auxiliary matrix; that is not documented either. */
+ * multiples of 8 elements. On GPUs before Hopper it is reported to be slower than single steps. The
+ * precision of its tanh is not documented, so only products of bf16 use it. An `add` excludes it:
+ * `add` may be y itself, which one call would then both read and write as the auxiliary matrix, and
+ * whether that works is not documented. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
-/* Computes in one product if cuBLASLt supports that, otherwise without the activation, otherwise in
- * single steps. The shape decides which, so all ranks choose the same. */
+/* If cuBLASLt supports the shape, computes everything in one call; otherwise everything but the
+ * activation in one call; otherwise in single steps. Only the shape decides, so all ranks do the
+ * same. */
 static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,

@@ -1,5 +1,6 @@
-/* The limbs of an exact sum of doubles: a fixed-point number wide enough for all of them. The order
- * of integer additions does not matter, so every backend, rank and thread gets the same sum. */
+/* An exact sum of doubles is a fixed-point number, wide enough for all doubles, and stored as an
+ * array of limbs. Integers can be added in any order with the same result, so every backend, rank
+ * and thread gets the same sum. */
 #ifndef KERNELS_LIMBS_H
 #define KERNELS_LIMBS_H
 
@@ -16,18 +17,18 @@
  * per limb there is room for the sum of 2^63 doubles, each below 2^1024. */
 enum { KERNELS_LIMBS = 68 };
 
-/* What a double adds to three consecutive limbs, less than 2^32 to each. */
+/* The numbers that a double adds to three consecutive limbs; each is less than 2^32. */
 typedef struct kernels_cut {
     unsigned limb;
     uint64_t low, middle, high;
 } kernels_cut;
 
-/* bits: the representation of a double x >= 0. Returns nonzero if x is not finite. */
+/* Divides a double x >= 0 among limbs. bits: the bits of x. Returns nonzero if x is not finite. */
 KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
     const uint64_t fraction = bits & (((uint64_t)1 << 52) - 1);
     const uint64_t mantissa = exponent ? fraction | (uint64_t)1 << 52 : fraction;
-    const unsigned place = exponent ? exponent - 1 : 0; /* mantissa * 2^(place - 1074) */
+    const unsigned place = exponent ? exponent - 1 : 0; /* x = mantissa * 2^(place - 1074) */
     const unsigned shift = place % 32;
     const uint64_t shifted = mantissa << shift;
     out->limb = place / 32;

@@ -1,34 +1,34 @@
-/* The rules of optimizers: the parameters of an update, and the factors of each rule, computed once
- * for all backends: the options as PyTorch passes them to its fp32 kernels, computed in fp64 and
- * then rounded. */
+/* The rules of optimizers: the parameters of an update, and the factors that all backends use in a
+ * rule. Factors are computed as PyTorch computes those that it passes to its fp32 kernels: in fp64,
+ * and then rounded. */
 #ifndef KERNELS_RULES_H
 #define KERNELS_RULES_H
 
 #include <math.h>
 #include <stdint.h>
 
-/* How an optimizer changes parameters. Each rule has slots: arrays as long as the parameters, which
- * it keeps from one update to the next, and which are zero before the first. */
+/* How an optimizer changes parameters. Each rule has slots, arrays as long as the parameters. They
+ * are zero before the first update, and each update changes them. */
 typedef enum kernels_rule {
     /* AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW computes it in fp32: decoupled decay,
      * bias correction. Slots: exp_avg, exp_avg_sq, both fp32. */
     KERNELS_ADAMW,
     /* Gradient descent with momentum as torch.optim.SGD computes it in fp32. With g = grad +
-     * weight_decay * param: buffer = momentum * buffer + (1 - dampening) * g, but buffer = g in
-     * update 1 and without momentum; param -= lr * buffer, or with nesterov lr * (g + momentum *
-     * buffer). Slot: momentum_buffer, fp32. */
+     * weight_decay * param: buffer = momentum * buffer + (1 - dampening) * g; in update 1, and
+     * without momentum, buffer = g. Then param -= lr * buffer, or with nesterov param -= lr * (g +
+     * momentum * buffer). Slot: momentum_buffer, fp32. */
     KERNELS_SGD,
 } kernels_rule;
 
 enum { KERNELS_MOST_SLOTS = 2 };
 
-/* The parameters of an update besides its arrays. */
+/* The parameters of an update, except for its arrays. */
 typedef struct kernels_update {
     kernels_rule rule;
     double lr;
     double weight_decay;
-    double grad_scale;          /* gradients are multiplied by it as they are read (clipping) */
-    uint64_t step;              /* the number of this update of these parameters, starting at 1 */
+    double grad_scale;          /* gradients are multiplied by this factor (clipping) */
+    uint64_t step;              /* the number of this update, starting at 1 */
     double beta1, beta2, eps;   /* for KERNELS_ADAMW */
     double momentum, dampening; /* for KERNELS_SGD */
     int nesterov;
