@@ -1,7 +1,8 @@
 /* dcp-bench: measures how fast a standard state is saved durably and loaded cold.
  *
- * Times only the library's call, from a barrier to the return of the slowest rank. Between repeats
- * it removes older steps, but only those that it wrote itself, whatever else is in DIR. */
+ * Only the library's call is timed, from a barrier to the return of the slowest rank. Between
+ * repeats the program removes older steps, but only steps that it wrote itself, whatever else is in
+ * DIR. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,22 +24,22 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* The benchmark's state: the tensors of a decoder with L layers, hidden size H and vocabulary V,
- * three times (the parameter and two moments), in fp32, cut on dimension 0; and this rank's part of
- * it, filled so that an element in the wrong place is detected. All boxes lie in one arena, each at
- * the start of a page, as an allocator of large tensors would place them, and in huge pages if the
- * system has them, as in dcp-train. */
+/* The benchmark's state is that of a decoder with L layers, hidden size H and vocabulary V: for
+ * each parameter three tensors, the parameter and two moments, in fp32 and cut on dimension 0. A
+ * rank fills its part so that an element in the wrong place is detected. All boxes of a rank lie in
+ * one arena. Each begins on a page, as an allocator of large tensors would place it. The arena has
+ * huge pages if the system supports them, as in dcp-train. */
 typedef struct bench_tensor {
     char path[96];
-    dcp_tensor tensor; /* its path points to the member above */
-    dcp_box box;       /* the part of this rank */
-    uint32_t *data;    /* page aligned, in the arena; NULL if the box is empty */
+    dcp_tensor tensor; /* tensor.path points to the member above */
+    dcp_box box;       /* this rank's part */
+    uint32_t *data;    /* in the arena, aligned to a page; NULL if the box is empty */
 } bench_tensor;
 
 typedef struct workload {
     bench_tensor *tensors;
     size_t n;
-    uint64_t bytes; /* all ranks together */
+    uint64_t bytes; /* of all ranks together */
     char *arena;
     uint64_t arena_bytes;
     dcp_state *state;
@@ -146,12 +147,13 @@ static void free_workload(workload *work) {
     free(work->tensors);
 }
 
-/* The value of element `i` of tensor number `t`: 32 bits that are never compared as a number. */
+/* Returns the value of element `i` of tensor number `t`: 32 bits, which are never compared as a
+ * number. */
 static uint32_t pattern(size_t t, uint64_t i) {
     return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
 }
 
-/* The index of the box's first element in the tensor. */
+/* Returns the index in the tensor of the box's first element. */
 static uint64_t first_elem(const bench_tensor *t) {
     return t->box.start[0] * (t->tensor.ndim == MATRIX ? t->tensor.shape[1] : 1);
 }
@@ -165,8 +167,8 @@ static void fill_workload(workload *work) {
     }
 }
 
-/* The path of the first tensor with an element that differs from what was filled in; NULL if none
- * has one. */
+/* Returns the path of the first tensor in which an element differs from the value that was filled
+ * in; NULL if no element does. */
 static const char *check_workload(const workload *work) {
     for (size_t k = 0; k < work->n; k++) {
         const bench_tensor *t = &work->tensors[k];
@@ -200,8 +202,8 @@ static int is_by(const char *folder, int by_other) {
     return is;
 }
 
-/* Renames the step first, as the library does: if the removal is interrupted, the next writer
- * cleans up. */
+/* Renames the step first, as the library does, so that the next writer cleans up if the removal is
+ * interrupted. */
 static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
@@ -223,11 +225,11 @@ static void remove_steps_before(const launch *job, const char *dir, uint64_t ste
     free(steps);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
-    syncfs(fd); /* so that the next repeat does not pay for the removal */
+    syncfs(fd); /* so that the removal does not slow down the next repeat */
     close(fd);
 }
 
-/* The number of the newest complete step; 0 if there is none. Collective. */
+/* Returns the number of the newest complete step; 0 if there is none. Collective. */
 static uint64_t find_newest(const launch *job, const char *dir) {
     dcp_step *steps;
     size_t n;
@@ -282,14 +284,14 @@ static double processor_s(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The processor time that this process's other threads have used, including the threads in which
- * the kernel works for them. */
+/* Returns the processor time that this process's other threads have used, including threads in
+ * which the kernel works for the process. */
 static double others_processor_s(void) {
     return processor_s(CLOCK_PROCESS_CPUTIME_ID) - processor_s(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Prints one line about one repeat, with the times of the slowest rank; processor_s is the sum over
- * all ranks. */
+/* Prints one line about a repeat, with the times of the slowest rank. The processor time is the sum
+ * over all ranks. */
 static void print_times(const bench *b, const char *op, double s, double stall_s, double cpu_s,
                         const dcp_report *report) {
     double times[] = {s,
@@ -315,14 +317,16 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-/* Every repeat after the first saves the same bytes again; the library would warn about that. */
+/* Prints warnings, except in repeats after the first: these save the same bytes again, and the
+ * library would warn about that. */
 static void print_log(void *ctx, dcp_log_level level, const char *line) {
     const bench *b = ctx;
     if (level == DCP_LOG_WARNING && !b->repeated) program_note("%s", line);
 }
 
-/* Saves once, synchronously or with `async` in the background. The stall of a background save is
- * the time until the call returns, and its threads are all but this one, which sleeps meanwhile. */
+/* Saves once, synchronously or, with `async`, in the background. The stall of a background save is
+ * the time until the call returns. Its processor time is that of all threads except this one, which
+ * sleeps meanwhile. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;
     const dcp_save_options options = {.size = sizeof options,
@@ -366,7 +370,8 @@ static int bench_save(bench *b, int async) {
     return status == DCP_OK ? PROGRAM_DONE : program_report(&err);
 }
 
-/* Returns true if the step contains what this run would have saved. */
+/* Checks that the step contains the tensors that this run would have saved. Returns PROGRAM_DONE,
+ * or a failure's status. */
 static int check_sizes(const bench *b) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
@@ -438,7 +443,8 @@ static void print_planned(const bench *b, const char *op) {
            b->job.size == 1 ? "rank" : "ranks", b->repeats);
 }
 
-/* The state is cut over the ranks of one copy; the ranks of other copies hold the same parts. */
+/* Checks that the ranks can be divided into copies: the ranks of one copy hold the whole state
+ * together, and the ranks of the other copies hold the same parts. */
 static int check_copies(bench *b) {
     if ((uint64_t)b->job.size % b->copies == 0) return PROGRAM_DONE;
     int status = PROGRAM_USAGE;

@@ -33,7 +33,7 @@ int json_text_write_file(json_t *value, const char *path) {
     return failed ? program_fail_errno("cannot write", path) : 0;
 }
 
-/* What the library's dcp_convert does not do: types that fp64 cannot represent, and text. */
+/* Conversions that dcp_convert does not offer: of types that fp64 cannot represent, and to text. */
 
 int element_is_float(dcp_dtype dtype) {
     return !element_is_integer(dtype) && !element_is_complex(dtype);

@@ -1,4 +1,4 @@
-/* Elements as numbers and as text, and JSON for people. */
+/* Elements as numbers and as text, and readable JSON. */
 #pragma once
 
 #include <jansson.h>
@@ -6,7 +6,7 @@
 
 #include <dcp/tensor.h>
 
-/* JSON for people: indented, with reals as short as possible. */
+/* Readable JSON: indented, with reals as short as possible. */
 
 /* Formats `value`; `flags` are additional flags of jansson. Returns malloc'd text, or NULL if out
  * of memory. */
@@ -22,7 +22,8 @@ int json_text_write_file(json_t *value, const char *path);
 
 /* Elements as numbers: reads any dtype as fp64, or as text. */
 
-/* Returns true for the real types that a cast can convert from: not for integers and booleans. */
+/* Returns true for real floating-point types, from which a cast can convert; false for integers and
+ * booleans. */
 int element_is_float(dcp_dtype dtype);
 int element_is_complex(dcp_dtype dtype);
 
@@ -33,13 +34,13 @@ void element_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out);
 /* Converts to real and imaginary parts, out[2 n]; the imaginary parts of real numbers are 0. */
 void element_to_complex(dcp_dtype dtype, const void *in, uint64_t n, double *out);
 
-/* Returns true if the type is an integer or a boolean. element_integer gives the exact value of
+/* Returns true if the type is an integer or a boolean. element_integer returns the exact value of
  * such an element. */
 int element_is_integer(dcp_dtype dtype);
 __int128 element_integer(dcp_dtype dtype, const void *element);
 
-/* One element as text: "-1.5", "7", "nan", "true", "1-0.5j". Reals get enough digits to distinguish
- * any two of them. */
+/* Formats one element, such as "-1.5", "7", "nan", "true" or "1-0.5j". Reals have enough digits to
+ * distinguish any two values. */
 #define ELEMENT_TEXT 64
-#define ELEMENT_BYTES 16 /* the largest type */
+#define ELEMENT_BYTES 16 /* of an element of the largest type */
 void element_print(dcp_dtype dtype, const void *element, char *text);

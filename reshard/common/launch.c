@@ -44,10 +44,10 @@ void progress_bar_end(progress_bar *bar) {
     bar->on = bar->shown = 0;
 }
 
-/* Initializes MPI only if a launcher's variables are set: MPI_Init takes a quarter of a second, and
- * fails on login nodes. */
+/* MPI is initialized only if a launcher's environment variables are set, because MPI_Init takes a
+ * quarter of a second, and fails on login nodes. */
 
-static volatile sig_atomic_t caught; /* a signal handler cannot report in another way */
+static volatile sig_atomic_t caught; /* the signal that a handler received */
 
 static void catch_signal(int number) { caught = number; }
 
@@ -76,7 +76,7 @@ int launch_start(launch *job) {
     dcp_error err = {0};
     *job = (launch){.size = 1};
     if (!program_is_launched()) return dcp_comm_self(&job->comm, &err) ? program_report(&err) : 0;
-    int level; /* background saves have their own thread */
+    int level; /* a background save has a thread of its own */
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
         return program_fail(PROGRAM_FAILED, "MPI_Init failed: start the program alone, or with the "
                                             "mpirun of the MPI that it was built with");
@@ -129,7 +129,8 @@ int step_path_list(const char *dir, dcp_step **out, size_t *n) {
     return 0;
 }
 
-/* The newest complete step and the one before it; empty strings for those that do not exist. */
+/* Finds the names of the newest complete step and of the one before it; "" for a step that does not
+ * exist. */
 static int newest_complete(const char *dir, char name[64], char older[64]) {
     dcp_step *steps;
     size_t n;
@@ -147,7 +148,7 @@ static int starts_with(const char *text, const char *start) {
 
 int step_path_is_step(const char *folder) {
     char dir[PATH_MAX];
-    if (!realpath(folder, dir)) return 0; /* no such name; opening will report other errors */
+    if (!realpath(folder, dir)) return 0; /* opening it will report the error */
     const char *name = strrchr(dir, '/') + 1;
     if (starts_with(name, "step-") || starts_with(name, ".tmp-step-") ||
         starts_with(name, ".abandoned-step-"))

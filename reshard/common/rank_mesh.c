@@ -76,7 +76,7 @@ const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]) {
     return text;
 }
 
-/* Returns true for a dimension in a rule: 0 to 7, or "none". */
+/* Returns true if the text is a dimension that a rule can have: 0 to 7, or "none". */
 static int is_dim(const char *text) {
     return strcmp(text, "none") == 0 ||
            (text[0] >= '0' && text[0] < '0' + DCP_MAX_DIMS && !text[1]);
@@ -122,14 +122,16 @@ int rank_mesh_from_options(const char *world, const char *mesh, const char *rule
     return rules ? rank_mesh_set_rules(out, rules) : 0;
 }
 
-/* The tensor's name without its sections: what follows /model/ or /optimizer/exp_avg/. */
+/* Returns the part of a tensor's path that follows its section, such as /model/ or
+ * /optimizer/exp_avg/. */
 static const char *name_of(const char *path) {
     const char *name = strchr(path + 1, '/') + 1;
     const char *inner = strncmp(path, "/optimizer/", 11) ? NULL : strchr(name, '/');
     return inner ? inner + 1 : name;
 }
 
-/* The largest number of dimensions of the tensors that the glob matches; -1 if it matches none. */
+/* Returns the largest number of dimensions of the tensors that the glob matches; -1 if it matches
+ * none. */
 static int most_dims(const char *glob, const dcp_checkpoint *ckpt) {
     int most = -1;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
@@ -157,7 +159,7 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-enum { NO_HEADS, QUERY_HEADS, KEY_HEADS }; /* the heads that lie along the dimension that is cut */
+enum { NO_HEADS, QUERY_HEADS, KEY_HEADS }; /* which heads lie along the dimension that is cut */
 
 /* A row of the built-in rules. */
 typedef struct tp_rule {
@@ -165,9 +167,9 @@ typedef struct tp_rule {
     int dim, heads, parts;
 } tp_rule;
 
-/* A linear layer's weight is [outputs, inputs], that of GPT-2's Conv1D is [inputs, outputs]. The
- * bias of a matrix that is cut by its outputs is cut in the same way; the bias of one that is cut
- * by its inputs stays whole. The first row that matches applies. */
+/* Returns the first built-in rule that matches, or NULL. The weight of a linear layer is [outputs,
+ * inputs]; the weight of GPT-2's Conv1D is [inputs, outputs]. If a weight is cut by its outputs,
+ * its bias is cut in the same way; if it is cut by its inputs, its bias stays whole. */
 static const tp_rule *built_in(const char *name) {
     static const tp_rule rules[] = {
         {"*attn.c_attn.weight", 1, QUERY_HEADS, RANK_MESH_QKV},
@@ -206,7 +208,8 @@ static const tp_rule *built_in(const char *name) {
     return NULL;
 }
 
-/* The rule that cuts the tensor, or NULL if none does. A rule of the caller is stored in `own`. */
+/* Returns the rule that cuts the tensor, or NULL if none does. If that is a rule of the caller, it
+ * is stored in *own. */
 static const tp_rule *rule_of(const rank_mesh *m, const dcp_tensor *tensor, tp_rule *own) {
     const char *name = name_of(tensor->path);
     if (strncmp(tensor->path, "/files/", 7) == 0) return NULL;
@@ -230,7 +233,7 @@ rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor) {
                            tensor->shape[rule->dim] % (uint64_t)rule->parts ? 1 : rule->parts};
 }
 
-/* A number of the model's configuration, under the first of its names that exists; 0 if none
+/* Returns a number of the model's configuration, under the first of `names` that exists; 0 if none
  * does. */
 static json_int_t model_number(const json_t *meta, const char *const *names) {
     const json_t *model = json_object_get(meta, "model"), *value = NULL;
@@ -262,20 +265,21 @@ int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return status;
 }
 
-/* Part `i` of `size` of n rows, as torch.chunk cuts them. */
+/* Returns part `i` if n rows are cut into `size` parts as by torch.chunk. */
 static dcp_box cut_rows(uint64_t n, int i, int size) {
     const dcp_tensor rows = {.ndim = 1, .shape = {n}};
     return dcp_box_chunk(&rows, i, size);
 }
 
-/* The rank's position on each axis. */
+/* Finds the rank's position on each axis. */
 static void find_place(const rank_mesh *m, int rank, int at[RANK_MESH_AXES]) {
     for (int n = RANK_MESH_AXES; n-- > 0; rank /= m->size[m->order[n]])
         at[m->order[n]] = rank % m->size[m->order[n]];
 }
 
-/* tp gives the rank a range of cut.dim in each of the tensor's parts: [start, start + rows). If
- * cut.dim is 0, fsdp then cuts the concatenation of the rank's ranges. */
+/* Stores the rank's boxes, and returns their number. In each of the tensor's parts, tp assigns the
+ * range [start, start + rows) of cut.dim to the rank. If cut.dim is 0, fsdp then cuts the
+ * concatenation of these ranges. */
 static int cut_parts(const dcp_tensor *tensor, rank_mesh_cut cut, const int at[RANK_MESH_AXES],
                      const rank_mesh *m, dcp_box *out) {
     int n = 0, dim = cut.dim < 0 ? 0 : cut.dim, tp = cut.dim < 0 ? 1 : m->size[RANK_MESH_TP];

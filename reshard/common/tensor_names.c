@@ -42,7 +42,8 @@ void tensor_names_free(tensor_names *names) {
     *names = (tensor_names){0};
 }
 
-/* The wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if none does. */
+/* Returns the wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if there is none. leads:
+ * searches only wrappers whose part is at the beginning of all names; otherwise only the others. */
 static size_t wrapper_at(const char *at, int leads) {
     size_t w = 0;
     while (w < MODEL_WRAPPERS &&
@@ -51,8 +52,8 @@ static size_t wrapper_at(const char *at, int leads) {
     return w;
 }
 
-/* Removes those parts of wrappers that can appear anywhere in a name. If `found` is not NULL, sets
- * the bits of the wrappers that were found. */
+/* Removes parts of wrappers from a name, except for those that lead all names. If `found` is not
+ * NULL, sets the bit of each wrapper that was found. */
 static void unwrap(char *name, unsigned *found) {
     char *to = name;
     for (const char *at = name; *at;) {
@@ -70,7 +71,7 @@ static void unwrap(char *name, unsigned *found) {
     *to = '\0';
 }
 
-/* The model's names, without the parts that can appear anywhere in them. */
+/* The model's names after `unwrap`. */
 typedef struct unwrapped_names {
     char **list;
     size_t n;
@@ -96,7 +97,8 @@ static int list_unwrapped(const char *const *list, size_t n, tensor_names *names
     return 0;
 }
 
-/* Finds the wrappers' parts with which all names begin, one wrapper inside another. */
+/* Finds the parts of wrappers with which all names begin; there may be several, one after the
+ * other. */
 static void find_leading(const unwrapped_names *u, tensor_names *names) {
     while (u->n) {
         const size_t w = wrapper_at(u->list[0] + names->leading, 1);
@@ -117,8 +119,8 @@ static char *renamed(const tensor_rename *r, const char *name, size_t at) {
     return out;
 }
 
-/* Replaces FROM if the name begins with it, or, if FROM begins with a dot, anywhere in the name.
- * Takes over `name`, which may be NULL. */
+/* Replaces FROM by TO if the name begins with FROM. If FROM begins with a dot, replaces it anywhere
+ * in the name. Takes ownership of `name`, which may be NULL. */
 static char *apply_rename(const tensor_rename *r, char *name) {
     const char *at = !name ? NULL : *r->from == '.' ? strstr(name, r->from) : name;
     if (!at || !has_start(at, r->from)) return name;
@@ -183,17 +185,17 @@ int tensor_names_tell(const char *where, const tensor_names *names) {
 /* Prints at most a dozen lines for each kind of difference, and counts the others. */
 
 enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
-enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* per kind; a name has at most 256 characters here */
+enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* per kind; names have at most 256 characters */
 
 /* Differences that are equal except for the layer's number. */
 typedef struct check_line {
-    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are replaced by stars */
+    char first[LINE_BYTES], like[LINE_BYTES]; /* like: with a star for each number between dots */
     size_t n;
 } check_line;
 
 typedef struct check_report {
     const char *where;
-    check_line lines[KINDS * MOST_LISTED]; /* in the order in which they were found */
+    check_line lines[KINDS * MOST_LISTED]; /* in the order of their discovery */
     size_t n, of_kind[KINDS], differences, listed;
 } check_report;
 
@@ -305,7 +307,7 @@ static int compare_config(const weights_asked *asked, const model *m, weights_fo
     return status;
 }
 
-/* The message without the "model config: " with which it may begin. */
+/* Returns the message, without "model config: " at its beginning. */
 static const char *message(const dcp_error *err) {
     static const char whose[] = "model config: ";
     return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
@@ -321,8 +323,8 @@ static int is_dropout(const char *key) {
     return 0;
 }
 
-/* A copy of the configuration without dropout, which dcp-train refuses and on which no tensor
- * depends. NULL if out of memory. */
+/* Returns a copy of the configuration in which dropout is 0. dcp-train refuses dropout, but no
+ * tensor depends on it. NULL if out of memory. */
 static json_t *without_dropout(const json_t *config) {
     json_t *copy = json_copy((json_t *)config);
     const char *key;
@@ -332,7 +334,7 @@ static json_t *without_dropout(const json_t *config) {
     return copy;
 }
 
-/* NULL if dcp-train does not know the model. */
+/* Makes the description of the model. Returns NULL if dcp-train does not know the model. */
 static model *describe(const weights_asked *asked, weights_found *found) {
     dcp_error err = {0}, still = {0};
     model *m = NULL;

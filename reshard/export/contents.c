@@ -1,4 +1,5 @@
-/* Which tensors are exported, under which names and types, and where they lie in which file. */
+/* Determines which tensors are exported, their names and types, and their positions in the
+ * files. */
 #include "export/contents.h"
 
 #include <stdio.h>
@@ -33,7 +34,8 @@ int export_contents_find_names(const dcp_checkpoint *ckpt, int unwraps, tensor_n
     return status;
 }
 
-/* "exp_avg.<name>" in safetensors, whose names are flat; HDF5 has folders. */
+/* Returns "exp_avg.<name>" for safetensors, whose names have no folders, and
+ * "optimizer/exp_avg/<name>" for HDF5. */
 static char *name_optimizer(const char *path, const export_settings *s) {
     const char *slot = path + strlen(OPTIMIZER), *name = strchr(slot, '/');
     const char *from = s->hdf5 ? path + 1 : slot;
@@ -58,7 +60,8 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     return 0;
 }
 
-/* Adds the count of updates of a parameter, unless the checkpoint stores one. */
+/* Adds an item for the number of updates of a parameter, unless the checkpoint stores that
+ * number. */
 static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t count,
                      const export_settings *s, export_contents *contents) {
     char path[DCP_MAX_PATH];
@@ -72,9 +75,9 @@ static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t co
     return 0;
 }
 
-/* PyTorch stores for each parameter how often it was updated. For a step of dcp-train this follows
- * from the step's number and, if moments were not zero at step 0, from the step since which they
- * exist. */
+/* PyTorch stores with each parameter how often it was updated. For a step of dcp-train, that is the
+ * step's number, minus the step at which the parameter's moments were zero if that is not step
+ * 0. */
 static int add_counts(const dcp_checkpoint *ckpt, const export_settings *s, size_t first,
                       export_contents *contents) {
     const size_t n = contents->n;
@@ -101,8 +104,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const export_item *)a)->tensor.path, ((const export_item *)b)->tensor.path);
 }
 
-/* The order of safetensors' own writer: larger types first, which keeps all elements aligned, then
- * this order of types, then names. */
+/* The order of safetensors' own writer: by the size of the type, larger first, which keeps all
+ * elements aligned; then by this order of types, then by names. */
 static int type_order(dcp_dtype dtype) {
     static const int order[DCP_DTYPE_COUNT] = {
         [DCP_U64] = 1,  [DCP_I64] = 2,      [DCP_F64] = 3,      [DCP_C64] = 4,      [DCP_F32] = 5,
@@ -119,7 +122,8 @@ static int compare_item_places(const void *a, const void *b) {
     return order ? order : compare_names(a, b);
 }
 
-/* Checks a part's items, which are in ascending order of names, for equal names. */
+/* Checks that no two items of a part have equal names. The items are in ascending order of
+ * names. */
 static int check_distinct(const export_contents *contents, const export_part *part) {
     for (size_t i = part->first + 1; i < part->first + part->n; i++) {
         const export_item *item = &contents->items[i], *other = item - 1;
@@ -165,7 +169,7 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
     return 0;
 }
 
-/* Fills one file after the other, in the order of names. */
+/* Assigns the items to files in the order of names; fills one file after the other. */
 static void assign_files(export_contents *contents, export_part *part, uint64_t max_file_bytes) {
     uint64_t filled = 0;
     part->file = contents->n_files;
@@ -194,8 +198,8 @@ static void name_files(const export_contents *contents, const export_part *part)
     }
 }
 
-/* Makes the header of a file, which gives the positions of its items: they lie one after
- * another. */
+/* Makes the header of a file, and sets the positions of its items, which follow the header one
+ * after another. */
 static int place_items(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
@@ -257,9 +261,9 @@ void export_contents_free(export_contents *contents) {
     *contents = (export_contents){0};
 }
 
-/* Tied weights: if the configuration says so, transformers uses the embedding as lm_head.weight,
- * and stores only one of them. A second tensor with other contents is not a copy, and is
- * exported. */
+/* Tied weights: if the configuration ties them, transformers uses the embedding also as
+ * lm_head.weight, and stores only the embedding. If the checkpoint has a lm_head.weight with other
+ * contents, that is not a copy, and is exported. */
 #define COPY "lm_head.weight"
 #define PIECE_BYTES (8u << 20)
 
@@ -279,7 +283,8 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt) {
     return NULL;
 }
 
-/* GPT-2's weights are tied unless its configuration says otherwise. */
+/* Returns true if the configuration ties the weights. GPT-2's weights are tied unless its
+ * configuration says otherwise. */
 static int is_tied(const dcp_checkpoint *ckpt) {
     json_t *config = export_contents_config(ckpt);
     const json_t *tie = json_object_get(config, "tie_word_embeddings");
@@ -312,7 +317,7 @@ static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_
     return 0;
 }
 
-/* The tensor that gets that name; NULL if none does. */
+/* Returns the tensor whose exported name is `wanted`; NULL if there is none. */
 static const dcp_tensor *find_named(const dcp_checkpoint *ckpt, const tensor_names *names,
                                     const char *wanted) {
     const dcp_tensor *found = NULL;
@@ -359,7 +364,8 @@ static int order_tensors(const void *a, const void *b) {
     return strcmp((*x)->path, (*y)->path);
 }
 
-/* The model's tensors as exported, in ascending order of names. NULL if out of memory. */
+/* Returns the model's tensors as they are exported, in ascending order of names. NULL if out of
+ * memory. */
 static const dcp_tensor **list_exported(const export_contents *contents) {
     const export_part *model = &contents->parts[0];
     const dcp_tensor **list = calloc(model->n + 1, sizeof *list);

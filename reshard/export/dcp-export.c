@@ -16,7 +16,7 @@
 
 typedef struct export_request {
     const char *ckpt, *format, *dtype_name, *max_shard_size, *rename;
-    const char *voice, *voice_from; /* NULL if none */
+    const char *voice, *voice_from; /* NULL if not given */
     char out[PATH_MAX];
     int force, dry_run;
     export_settings what;
@@ -136,7 +136,7 @@ static void add_progress(void *ctx, uint64_t bytes) {
     progress_bar_update(&b->progress, b->done, b->total);
 }
 
-/* Rank 0 creates the files, and all ranks write into them. Collective. */
+/* Rank 0 creates the files; then all ranks write into them. Collective. */
 static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                        export_contents *contents, const char *tmp) {
     int status = 0;
@@ -159,7 +159,8 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_req
     return status ? status : export_stream_note_overflows(job, contents);
 }
 
-/* `tmp` is this export's temporary folder, the same on all ranks. Collective. */
+/* Writes the export, and publishes it. tmp: this export's temporary folder, the same on all ranks.
+ * Collective. */
 static int write_out(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                      export_contents *contents, const char *tmp) {
     int status = write_files(job, ckpt, s, contents, tmp);
@@ -184,7 +185,7 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const expo
     return 0;
 }
 
-/* Called on rank 0, which reports what is refused. */
+/* Makes the contents on rank 0, which reports failures. */
 static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, const char *left_out,
                       export_contents *contents) {
     int status = tensor_names_tell(dcp_checkpoint_path(ckpt), &what->names);
@@ -223,7 +224,7 @@ static int run_export(const launch *job, export_request *s) {
         status = launch_worst(
             job,
             job->rank ? 0 : export_voice_open(ckpt, &contents, s->voice, s->voice_from, &voice));
-        contents.voice = &voice; /* on rank 0, the only rank that writes it */
+        contents.voice = &voice; /* set on rank 0, the only rank that writes it */
     }
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &contents);

@@ -1,7 +1,7 @@
 /* One plain HDF5 file: each tensor is a contiguous dataset under its own name at the root, and the
- * root's attribute `config` is the model's configuration. HDF5 only lays the file out; ranks then
- * write the data to the positions that it chose. Another attribute marks the file as an export, so
- * that a later export may replace it. */
+ * root's attribute `config` is the model's configuration. HDF5 only lays out the file; ranks then
+ * write the data to the positions that HDF5 chose. Another attribute marks the file as an export,
+ * so that a later export may replace it. */
 #include "export/contents.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@
 #define CONFIG "config"
 #define MARK "dcp-export"
 
-/* Allocates space at once and does not fill it, so that the position of the data is known. A tensor
- * without bytes has no position. */
+/* Creates a dataset, and finds the position of its data. HDF5 allocates the space immediately, so
+ * that there is a position, and does not fill it. A tensor without bytes has no position. */
 static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;
@@ -64,7 +64,8 @@ static int write_attributes(const dcp_checkpoint *ckpt, const export_contents *c
     return write_config(ckpt, contents, file);
 }
 
-/* Stores no times: the same weights give the same file, byte for byte. */
+/* Creates the datasets of all items. Stores no times, so the same weights give the same file, byte
+ * for byte. */
 static int create_datasets(export_contents *contents, hid_t file) {
     hid_t links = H5Pcreate(H5P_LINK_CREATE), storage = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_create_intermediate_group(links, 1);
@@ -79,7 +80,7 @@ static int create_datasets(export_contents *contents, hid_t file) {
     return status;
 }
 
-/* Does without HDF5's lock on the file: some file systems have no locks. */
+/* Opens the file without HDF5's lock, because some file systems have no locks. */
 static hid_t open_unlocked(const char *path) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
@@ -90,7 +91,7 @@ static hid_t open_unlocked(const char *path) {
     return file;
 }
 
-/* Earlier versions wrote no mark, but the configuration if there was one. */
+/* Earlier versions wrote no mark; they wrote the configuration if there was one. */
 int export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = open_unlocked(path);

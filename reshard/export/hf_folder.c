@@ -1,6 +1,7 @@
-/* The tokenizer is byte-level BPE without merges, whose 256 tokens are the bytes. Its file names
- * each byte by a visible character, as GPT-2's does: bytes that are printable in Latin-1 name
- * themselves, and the others are named, in order, by the characters starting at U+0100. */
+/* The tokenizer is a byte-level BPE without merges; its 256 tokens are the bytes. As in GPT-2's
+ * tokenizer, a visible character represents each byte. Bytes that are printable in Latin-1
+ * represent themselves; the other bytes are represented, in order, by the characters starting at
+ * U+0100. */
 #include "export/contents.h"
 
 #include <ctype.h>
@@ -75,7 +76,7 @@ static int has_tokenizer(const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-/* dcp-train stores in the checkpoint which data it read. */
+/* Returns true if dcp-train trained the model: its checkpoints record the data that were read. */
 static int is_trained(const dcp_checkpoint *ckpt) {
     const char *text = dcp_checkpoint_json(ckpt);
     json_t *meta = core_json_read(text, strlen(text), NULL);
@@ -84,9 +85,9 @@ static int is_trained(const dcp_checkpoint *ckpt) {
     return is;
 }
 
-/* Writes tokenizer.json and tokenizer_config.json into `dir`, with which transformers'
- * AutoTokenizer converts text to its bytes. Does so only if dcp-train trained a vocabulary of 256
- * and the checkpoint has no tokenizer. Returns an exit status, after a message. */
+/* Writes tokenizer.json and tokenizer_config.json into `dir`, so that transformers' AutoTokenizer
+ * converts text to its bytes. Does nothing unless dcp-train trained a model with a vocabulary of
+ * 256, and the checkpoint has no tokenizer. Returns an exit status, after a message. */
 static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t *config,
                                        const char *dir) {
     char path[PATH_MAX + 32];
@@ -104,7 +105,7 @@ static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t 
 
 #define TABLE "talker.model.codec_embedding.weight"
 
-/* The rows of published folders begin here; a small table uses its last row. */
+/* The first row for voices in published folders; in a smaller table the last row is used. */
 enum { FIRST_ROW = 3000 };
 
 static int lower_name(const char *name, export_voice *out) {
@@ -139,7 +140,8 @@ static int is_taken(const json_t *voices, uint64_t row) {
     return 0;
 }
 
-/* An existing voice of that name keeps its row. */
+/* Chooses a row of the table that no voice has. An existing voice of the same name keeps its
+ * row. */
 static int choose_row(const dcp_checkpoint *ckpt, const export_contents *contents,
                       export_voice *out) {
     const uint64_t rows = contents->items[out->item].tensor.shape[0];
@@ -159,7 +161,8 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
-/* A problem with the file is not a problem with the checkpoint, so the status differs. */
+/* Fails because of the file of --voice-from. The status differs from that of a damaged
+ * checkpoint. */
 static int refuse_file(const dcp_error *why) {
     return program_refuse("--voice-from: %s; give it the records of that voice "
                           "(examples/talker/to_records.py)",
@@ -208,7 +211,7 @@ void export_voice_close(export_voice *voice) {
     voice->vector = NULL;
 }
 
-/* The object at that key, which is created if it does not exist. */
+/* Returns the object at `key`, and creates it if it does not exist. */
 static json_t *object_of(json_t *parent, const char *key) {
     if (!json_is_object(json_object_get(parent, key)))
         json_object_set_new(parent, key, json_object());
@@ -249,8 +252,8 @@ int export_voice_write(const export_voice *voice, const export_contents *content
     return status;
 }
 
-/* config.json is the model's configuration as the trainer stored it, completed for transformers.
- * The checkpoint's own files are written last and replace none of the others. */
+/* config.json is the model's configuration as the trainer stored it, with keys added for
+ * transformers. The checkpoint's own files are written last, and replace no other file. */
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},
@@ -283,7 +286,8 @@ static const char *torch_dtype(dcp_dtype dtype) {
     }
 }
 
-/* Older versions of transformers read torch_dtype, newer ones dtype (and still torch_dtype). */
+/* Sets those of the two keys that exist, or torch_dtype if neither does. Older versions of
+ * transformers read only torch_dtype; newer ones read dtype, too. */
 static void set_dtype(json_t *config, dcp_dtype dtype) {
     static const char *const keys[] = {"dtype", "torch_dtype"};
     int found = 0;
@@ -295,8 +299,8 @@ static void set_dtype(json_t *config, dcp_dtype dtype) {
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* The type of the model's largest floating-point tensor. The configuration names the type to
- * compute in, which 8-bit floats are not. */
+/* Returns the type of the model's largest floating-point tensor, without 8-bit floats: the
+ * configuration names the type in which to compute. */
 static dcp_dtype main_dtype(const export_contents *contents) {
     const export_part *model = &contents->parts[0];
     dcp_dtype dtype = DCP_F32;
@@ -347,7 +351,7 @@ static int create_files(const export_contents *contents, const char *dir) {
     return status;
 }
 
-/* model.safetensors.index.json, as transformers writes it. */
+/* Writes model.safetensors.index.json, in the form that transformers writes. */
 static int write_index(const export_contents *contents, const export_part *part, const char *dir) {
     char path[PATH_MAX + 80];
     json_t *map = json_object();

@@ -1,8 +1,8 @@
-/* Memory is bounded by the size of a piece.
+/* Data are moved in pieces, whose size bounds the memory.
  *
  * The bytes of all tensors, as stored and in the order of the contents, are divided into one range
- * per rank. A piece belongs to the rank whose range holds its first byte; only that rank reads the
- * piece and writes it to its position. */
+ * per rank. A piece belongs to the rank whose range contains the piece's first byte. Only that rank
+ * reads the piece, and writes it to its position. */
 #include "export/stream.h"
 
 #include <errno.h>
@@ -17,24 +17,25 @@
 
 #include "programs/program.h"
 
-#define PIECE_BYTES (16u << 20) /* several of the checkpoint's 4 MiB blocks */
+#define PIECE_BYTES (16u << 20) /* several of the checkpoint's blocks of 4 MiB */
 
 typedef struct stream {
     dcp_checkpoint *ckpt;
     const dcp_tensor *stored;
     dcp_dtype as;
-    uint64_t begin, end; /* a range of the stored bytes */
-    void *in, *out;      /* the same memory if nothing is converted */
+    uint64_t begin, end; /* the range of the stored bytes in which pieces must begin */
+    void *in, *out;      /* equal if the type is not converted */
     uint64_t *overflows; /* may be NULL */
 } stream;
 
-/* Returns true if element i is infinite. For the types that a cast produces: F32, F16 and BF16. */
+/* Returns true if element i is infinite. dtype: a type to which a cast converts, F32, F16 or
+ * BF16. */
 static int is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
     if (dtype == DCP_F32) return (((const uint32_t *)elements)[i] & 0x7fffffff) == 0x7f800000;
     return (((const uint16_t *)elements)[i] & 0x7fff) == (dtype == DCP_F16 ? 0x7c00 : 0x7f80);
 }
 
-/* The number of the n converted elements that are infinite now and were finite before. */
+/* Returns the number of the n converted elements that are infinite now but were finite before. */
 static uint64_t count_overflows(const stream *s, uint64_t n) {
     const uint64_t size = dcp_dtype_bytes(s->stored->dtype);
     uint64_t found = 0, overflows = 0;
@@ -101,19 +102,19 @@ int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as,
 
 enum { PAGE = 4096, BUFFER = 16 << 20 };
 
-/* Writes parts of an existing file. If the file system permits, whole pages bypass the page cache,
- * from a buffer aligned in memory as in the file: that is several times as fast as letting the
- * kernel write them back. The parts of pages at both ends of a range go through the page cache,
- * since a neighbour's part of the same page may be there. */
+/* Writes ranges of an existing file. If the file system permits, whole pages bypass the page cache,
+ * which is several times as fast. They are written from a buffer with the same alignment as in the
+ * file. A range may begin and end inside a page; such parts of pages go through the page cache,
+ * because another rank may write the rest of the page. */
 typedef struct output_file {
-    int fd, direct; /* -1: no file; no direct writes */
+    int fd, direct; /* descriptors; -1: no file is open; direct writes are not supported */
     char path[PATH_MAX + 80];
-    char *buffer;            /* byte i belongs to the file's byte base + i */
-    uint64_t base, from, to; /* range [from, to) of the buffer is to be written */
+    char *buffer;            /* byte i of the buffer is byte base + i of the file */
+    uint64_t base, from, to; /* [from, to) of the buffer is still to be written */
 } output_file;
 
-/* Writes [from, to) of the buffer. A file system that accepted O_DIRECT may still refuse the
- * write. */
+/* Writes [from, to) of the buffer. If the file system refuses a direct write, although it accepted
+ * O_DIRECT, continues without direct writes. */
 static int write_output_range(output_file *out, int fd, uint64_t from, uint64_t to) {
     while (from < to) {
         ssize_t put = pwrite(fd, out->buffer + from, to - from, (off_t)(out->base + from));
@@ -124,13 +125,13 @@ static int write_output_range(output_file *out, int fd, uint64_t from, uint64_t 
         }
         if (put < 0) return program_fail_errno("cannot write", out->path);
         from += (uint64_t)put;
-        if (from % PAGE) fd = out->fd; /* a short write: the rest is not a whole page */
+        if (from % PAGE) fd = out->fd; /* after a short write, the rest does not begin on a page */
     }
     return 0;
 }
 
-/* Writes the whole pages, and with `all` also the rest; otherwise the part of the last page moves
- * to the buffer's start. */
+/* Writes the whole pages of the buffer. With `all`, also writes the rest; otherwise moves the rest,
+ * a part of the last page, to the start of the buffer. */
 static int flush_output(output_file *out, int all) {
     uint64_t first = (out->from + PAGE - 1) / PAGE * PAGE, last = out->to / PAGE * PAGE;
     if (first > last) first = last = out->to;
@@ -149,7 +150,8 @@ static int flush_output(output_file *out, int all) {
     return 0;
 }
 
-/* Joins bytes that follow each other. `data` may change after the return. */
+/* Writes `data` at `offset`, or stores it in the buffer, joined with earlier data that end there.
+ * `data` may change after the return. */
 static int output_write(output_file *out, uint64_t offset, const void *data, uint64_t bytes) {
     int status = 0;
     if (out->from == out->to || out->base + out->to != offset) {
@@ -167,8 +169,8 @@ static int output_write(output_file *out, uint64_t offset, const void *data, uin
     return status;
 }
 
-/* Writes what is left and makes the file durable. If `status` is not 0, only closes the file and
- * returns `status`. Ignores a file that is not open. */
+/* Writes the rest of the buffer and makes the file durable. If `status` is not 0, only closes the
+ * file and returns `status`. Ignores a file that is not open. */
 static int output_close(output_file *out, int status) {
     if (out->fd < 0) return status;
     if (status == 0) status = flush_output(out, 1);
@@ -195,11 +197,11 @@ static int output_open(output_file *out, const char *path) {
     return 0;
 }
 
-/* The file that is being written. */
+/* Writes a rank's share of the data, to one file after the other. */
 typedef struct share_writer {
     output_file out;
     size_t file;
-    uint64_t offset; /* the tensor's position in it */
+    uint64_t offset; /* the tensor's position in the file */
     const export_meter *meter;
 } share_writer;
 
@@ -276,7 +278,7 @@ int export_stream_note_overflows(const launch *job, const export_contents *conte
     return status;
 }
 
-/* Reserves the space, so that a full disk is found before any data moves. */
+/* Reserves the space, so that a full disk is noticed before any data move. */
 static int reserve_bytes(int fd, const char *path, uint64_t bytes) {
     if (bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)

@@ -1,5 +1,5 @@
-/* Whatever has the final name is complete at every moment: the new folder exchanges names with an
- * earlier export, which is removed only then. */
+/* At every moment, whatever has the final name is complete: the new folder exchanges names with an
+ * earlier export, which is removed only after that. */
 #include "export/target.h"
 
 #include <dirent.h>
@@ -25,7 +25,8 @@
 #define OLD ".old"
 enum { OPEN_FOLDERS = 16 };
 
-/* Opens and locks the folder for the life of this process; -1 if another process has locked it. */
+/* Opens the folder and locks it until this process ends. Returns -1 if another process has locked
+ * it. */
 static int lock_folder(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
@@ -33,8 +34,8 @@ static int lock_folder(const char *path) {
     return -1;
 }
 
-/* Finds the temporary names beside `path` that end in `end`. Returns 0; release *found with
- * globfree. */
+/* Finds the temporary names beside `path` that end in `end`. Returns 0 on success; release *found
+ * with globfree. */
 static int find_beside(const char *path, const char *end, glob_t *found) {
     char pattern[2 * PATH_MAX + 16], *to = pattern;
     for (; *path; *to++ = *path++)
@@ -43,7 +44,8 @@ static int find_beside(const char *path, const char *end, glob_t *found) {
     return glob(pattern, GLOB_NOSORT, NULL, found);
 }
 
-/* Removes the temporary folders of killed processes: a running process has locked its own. */
+/* Removes the temporary folders of killed processes. They are not locked, whereas a running process
+ * locks its own. */
 static void remove_leftovers(const char *path) {
     glob_t found;
     if (find_beside(path, "", &found)) return;
@@ -77,8 +79,8 @@ static int holds_model(const char *path) {
     return found;
 }
 
-/* Renames, but never onto an existing entry (on a file system without that flag, a folder may
- * replace an empty one). Returns 0, or -1 with errno. */
+/* Renames, but not onto an existing entry. On a file system without RENAME_NOREPLACE, a folder may
+ * replace an empty folder. Returns 0, or -1 with errno. */
 static int rename_to_free(const char *from, const char *to, int is_folder) {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
@@ -93,7 +95,7 @@ void export_target_recover(const char *path) {
         const char *old = found.gl_pathv[i];
         if (is_being_replaced(old)) continue;
         if (!holds_model(old))
-            rmdir(old); /* it replaced an empty folder; other contents are not ours */
+            rmdir(old); /* removes it if it is empty; other contents are not ours */
         else if (rename_to_free(old, path, 1) == 0)
             program_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
@@ -107,7 +109,7 @@ int export_target_make_tmp(const char *path, char *tmp) {
         return program_refuse("%.200s...: the path is too long", path);
     remove_leftovers(path);
     struct stat st;
-    do { /* repeats if another process took it for a leftover before it was locked */
+    do { /* repeats if another process removed it as a leftover before it was locked */
         strcpy(tmp + strlen(path), ".tmp-XXXXXX");
         if (!mkdtemp(tmp)) return program_fail_errno("cannot make a folder for", path);
         lock_folder(tmp);
@@ -157,14 +159,15 @@ static int sync_parent(const char *path) {
                               path);
 }
 
-/* Removes what was at `path` once the new folder is durable. */
+/* Puts `tmp` in place of the folder at `path`, and removes the old folder once the new one is
+ * durable. */
 static int replace_folder(const char *tmp, const char *path) {
     char aside[PATH_MAX + 8];
     snprintf(aside, sizeof aside, "%s" OLD, tmp);
     int exchanged = io_publish_replace(AT_FDCWD, tmp, path, aside);
     if (exchanged < 0) {
         int status = program_fail_errno("cannot replace", path);
-        if (access(path, F_OK) == 0) export_target_remove(aside); /* another program created it */
+        if (access(path, F_OK) == 0) export_target_remove(aside); /* created meanwhile */
         return status;
     }
     int status = sync_parent(path);
@@ -176,7 +179,7 @@ int export_target_publish(const char *tmp, const char *file, const char *path, i
     char from[PATH_MAX + 80];
     const int folder = file == NULL;
     snprintf(from, sizeof from, "%s%s%s", tmp, folder ? "" : "/", folder ? "" : file);
-    int status = sync_below(tmp); /* may take long */
+    int status = sync_below(tmp); /* may take a long time */
     if (!status) status = launch_check_stopped();
     if (status) return status;
     if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
@@ -194,7 +197,7 @@ static int is_empty_folder(const char *path) {
     return entries <= 2;
 }
 
-/* --force removes what it replaces, so OUT must be an export of this program. */
+/* --force removes the entry that is replaced, so OUT must be an export of this program. */
 int export_target_check(const char *out, int hdf5, int replace) {
     struct stat st;
     if (lstat(out, &st)) return 0;
@@ -214,7 +217,8 @@ int export_target_check(const char *out, int hdf5, int replace) {
     return 0;
 }
 
-/* Returns true if an export of this checkpoint or of another one may have made that entry. */
+/* Returns true if an export, of this checkpoint or of another one, may have made the entry
+ * `name`. */
 static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
@@ -225,7 +229,7 @@ static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     return model_files_is_exported(name);
 }
 
-/* A folder that is to be replaced must not contain other files. */
+/* Checks that a folder to be replaced contains only files that an export may have made. */
 static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     int status = 0;
     DIR *dir = opendir(out);
@@ -238,7 +242,7 @@ static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     return status;
 }
 
-/* OUT must not lie in a step, nor look like one. */
+/* Checks that OUT neither lies in a step nor looks like a step. */
 static int check_place(const dcp_checkpoint *ckpt, const char *out) {
     char step[PATH_MAX], parent[PATH_MAX], copy[PATH_MAX], name[PATH_MAX];
     snprintf(copy, sizeof copy, "%s", out);

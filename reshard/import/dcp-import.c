@@ -1,6 +1,7 @@
 /* dcp-import: imports a Hugging Face folder as step 0 of a checkpoint directory.
  *
- * Checks the whole folder, and the space for it, before it writes anything. */
+ * The program checks the whole folder, and whether there is enough space, before it writes
+ * anything. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -30,7 +31,7 @@ typedef struct folder {
     import_files files;
     json_t *config;
     import_source *source;
-    uint64_t bytes; /* of the tensors */
+    uint64_t bytes; /* the size of all tensors */
 } folder;
 
 static const char about[] =
@@ -114,7 +115,8 @@ static int open_folder(const launch *job, const import_request *s, folder *f) {
     return status;
 }
 
-/* Rank 0 opens the folder first, so that a refusal is printed once. Collective. */
+/* Rank 0 opens the folder before the other ranks do, so that a failure is printed only once.
+ * Collective. */
 static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
     int status = job->rank == 0 ? open_folder(job, s, f) : 0;
     if (status == 0 && job->rank == 0) {
@@ -130,7 +132,8 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     return status;
 }
 
-/* CKPT_DIR holds a run's steps: programs would use its newest one, not the import. */
+/* Fails if CKPT_DIR contains a run's steps, because programs would use the newest of them instead
+ * of the import. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(
@@ -169,7 +172,7 @@ static int check_dst(const import_request *s) {
     return check_steps(s, dst);
 }
 
-/* The free bytes of the file system that holds, or will hold, `path`. */
+/* Finds the number of free bytes of the file system that holds, or will hold, `path`. */
 static int free_space(const char *path, uint64_t *out) {
     char dir[PATH_MAX];
     struct statvfs fs;
@@ -186,7 +189,8 @@ static int free_space(const char *path, uint64_t *out) {
     return 0;
 }
 
-/* A save reserves its space, too, but this check fails before a folder is created. */
+/* Checks that there is enough space. A save also reserves its space, but this check fails before a
+ * folder is created. */
 static int check_space(const char *path, uint64_t bytes) {
     char needed[32], there[32];
     uint64_t room;
@@ -205,8 +209,8 @@ static void print_result(const import_request *s, const folder *f, int will) {
                           : "; no optimizer state: training starts with zero moments");
 }
 
-/* The members of meta that an import knows. Releases the configuration, which may be large. NULL if
- * out of memory. */
+/* Returns the JSON text of meta, with the members that an import can determine. Releases the
+ * configuration, which may be large. NULL if out of memory. */
 static char *make_json(folder *f) {
     json_t *meta = json_pack("{s:i, s:i, s:o}", "samples", 0, "tokens", 0, "model", f->config);
     char *text = meta ? core_json_text(meta, JSON_COMPACT | JSON_SORT_KEYS) : NULL;

@@ -1,5 +1,5 @@
-/* The folder's files may be hostile: they are opened by the rules of the library's safetensors
- * reader, and their sizes are bounded. */
+/* The folder's files may be malicious. They are opened with the same precautions as in the
+ * library's safetensors reader, and their sizes are limited. */
 #include "import/hf_source.h"
 
 #include <dirent.h>
@@ -20,9 +20,9 @@
 #include "programs/model_files.h"
 #include "programs/program.h"
 
-#define MAX_CONFIG_BYTES (2u << 20)             /* jansson's tree then stays below 80 MB */
+#define MAX_CONFIG_BYTES (2u << 20)             /* then jansson's tree stays below 80 MB */
 #define WHOLE "model.safetensors"               /* used if there is no index */
-#define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec has 0.7 GB */
+#define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* the codec of a talker has 0.7 GB */
 
 static int is_companion(const struct dirent *entry) {
     return model_files_is_companion(entry->d_name);
@@ -32,7 +32,7 @@ static int compare_entries(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* prefix: of the file's name in the checkpoint. */
+/* Adds a companion file. prefix: the beginning of the file's name in the checkpoint. */
 static int add_companion(const char *folder, const char *prefix, const char *entry,
                          import_files *files) {
     dcp_error err = {0};
@@ -66,7 +66,7 @@ static int add_companions(const char *folder, const char *prefix,
     return status;
 }
 
-/* Skips hidden files and folders. */
+/* Returns true if the entry is neither hidden nor a folder. */
 static int is_shown(const struct dirent *entry) {
     return entry->d_name[0] != '.' && entry->d_type != DT_DIR;
 }
@@ -124,7 +124,7 @@ static int is_read(const dcp_st_reader *reader, const char *name) {
     return 0;
 }
 
-/* As dcp-export --with-optimizer names it. */
+/* Returns true for names that dcp-export --with-optimizer gives to files. */
 static int is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
 
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer) {
@@ -144,7 +144,7 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int wi
     if (n >= 0) free(entries);
 }
 
-/* Code of its own that the folder requires in addition to transformers. */
+/* Returns true if the entry is code that the model requires in addition to transformers. */
 static int is_code(const struct dirent *entry) {
     return fnmatch("*.py", entry->d_name, FNM_PERIOD) == 0 && !is_companion(entry);
 }
@@ -160,7 +160,7 @@ void import_note_code(const char *folder) {
     if (n >= 0) free(entries);
 }
 
-/* Entries that are neither stored nor reported in another way. */
+/* Returns true if the entry is neither stored nor reported in another way. */
 static int is_left(const struct dirent *entry) {
     const char *name = entry->d_name;
     for (size_t i = 0; model_files_folders[i]; i++)
@@ -194,8 +194,8 @@ static int is_pickle(const struct dirent *entry) {
            fnmatch("*.pth", entry->d_name, FNM_PERIOD) == 0;
 }
 
-/* The name of the first entry that the filter accepts, which the caller frees, and the number of
- * such entries; NULL if there is none. */
+/* Returns the name of the first entry that the filter accepts; NULL if there is none. The caller
+ * frees it. *n: the number of such entries. */
 static char *first_entry(const char *folder, int (*filter)(const struct dirent *), int *n) {
     struct dirent **entries;
     *n = scandir(folder, &entries, filter, compare_entries);
@@ -205,7 +205,7 @@ static char *first_entry(const char *folder, int (*filter)(const struct dirent *
     return name;
 }
 
-/* Reports safetensors files without an index, or under another name. */
+/* Reports safetensors files that have no index, or have another name than the expected one. */
 static void note_safetensors(const char *folder) {
     int n;
     char *name = first_entry(folder, is_safetensors, &n);
@@ -266,7 +266,7 @@ static int parse_config(const char *folder, const char *text, uint64_t bytes, js
     return 0;
 }
 
-/* Reduces a configuration to what the trainer stores of it. */
+/* Removes the keys of a configuration that the trainer does not store. */
 static void strip(json_t *config) {
     const char *key;
     json_t *value;
@@ -311,14 +311,14 @@ int import_config_read(const char *folder, json_t **out) {
     return status;
 }
 
-/* Boxes of whole rows are ranges of a file's bytes, so a save reads what it requests straight from
- * the file into its buffer. */
+/* A box of whole rows is a range of a file's bytes. So a save reads the bytes that it requests
+ * directly from the file into its buffer. */
 
 typedef struct source_range {
-    dcp_st_reader *reader; /* NULL: a companion file */
+    dcp_st_reader *reader; /* NULL: the range is in a companion file */
     const char *name;
     int fd;         /* the descriptor of a companion file */
-    uint64_t first; /* the byte of the tensor or file at which the box begins */
+    uint64_t first; /* the offset in the tensor or file at which the box begins */
 } source_range;
 
 struct import_source {
@@ -333,7 +333,7 @@ static int read_range(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp
     return dcp_st_read(r->reader, r->name, r->first + offset, bytes, out, err);
 }
 
-/* `r` describes the whole tensor or file, and becomes this rank's part. */
+/* Adds this rank's part of a tensor or file to the state. r: describes the whole tensor or file. */
 static int add_range(import_source *s, source_range r, const char *section, const char *name,
                      dcp_tensor tensor, int rank, int size) {
     dcp_error err = {0};

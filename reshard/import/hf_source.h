@@ -14,40 +14,40 @@ typedef struct import_file {
     uint64_t bytes;
 } import_file;
 
-/* The model's companion files, which an export writes again: tokenizer, generation,
- * preprocessing. */
+/* The model's companion files, which an export writes again: those of the tokenizer, of generation
+ * and of preprocessing. */
 typedef struct import_files {
     import_file *list; /* in ascending order of names */
     size_t n;
     uint64_t bytes;
 } import_files;
 
-/* Functions return exit statuses; they have reported failures. */
+/* Functions return exit statuses, and report failures themselves. */
 
 int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
-/* Reports on stderr which safetensors files of the folder do not belong to the model (by its index,
- * or because there is none), since they are not imported. Includes the optimizer's files unless
- * `with_optimizer` is set. */
+/* Reports on stderr which safetensors files of the folder are not imported, because they do not
+ * belong to the model: the index does not name them, or there is no index. Without
+ * `with_optimizer`, the optimizer's files are reported, too. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer);
 
-/* Reports that code in the folder is not stored, if there is any. */
+/* If there is code in the folder, reports that it is not stored. */
 void import_note_code(const char *folder);
 
-/* Reports which other files of the folder are not stored. */
+/* Reports which other entries of the folder are not stored. */
 void import_note_left(const char *folder);
 
-/* For a folder without a model: reports what is wrong with its safetensors files, if it has some,
- * and how to convert its pickled weights to safetensors. */
+/* For a folder without a model: reports why its safetensors files, if any, cannot be used, and how
+ * to convert pickled weights to safetensors. */
 void import_note_others(const char *folder);
 
-/* Reads the folder's config.json as the checkpoint stores it: without transformers_version and keys
- * that begin with `_`. Release *out with json_decref. */
+/* Reads the folder's config.json, and removes the keys that checkpoints do not store:
+ * transformers_version, and keys that begin with `_`. Release *out with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
-/* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
- * the save requests them. */
+/* The state of one rank of the import: its rows of every tensor and file. They are read when the
+ * save requests them. */
 typedef struct import_source import_source;
 int import_source_make(const import_model *model, const import_files *files, int rank, int size,
                        import_source **out);

@@ -20,7 +20,8 @@ static int find_names(import_model *model) {
     return status;
 }
 
-/* `kept`: this many bytes of the name remain, those of a moment's slot. */
+/* Returns the name in the checkpoint. The first `kept` bytes of the name, which are the slot of a
+ * moment, remain. */
 static char *new_name(const tensor_names *names, const char *name, size_t kept) {
     char *rest = tensor_names_new(names, name + kept), *out = NULL;
     if (rest && asprintf(&out, "%.*s%s", (int)kept, name, rest) < 0) out = NULL;
@@ -80,7 +81,7 @@ void import_model_close(import_model *model) {
     dcp_st_close(model->reader);
 }
 
-#define PIECE_BYTES (8u << 20) /* compared at a time */
+#define PIECE_BYTES (8u << 20) /* the bytes that are compared at a time */
 
 static const dcp_tensor **list_named(const import_tensors *tensors) {
     const dcp_tensor **list = calloc(tensors->n + 1, sizeof *list);
@@ -109,12 +110,12 @@ static int is_same_data(const import_model *model, const dcp_tensor *a, const dc
     return 0;
 }
 
-/* If tied weights have a second tensor with other contents, nothing uses it, although it was
- * trained. */
+/* If tied weights have a second tensor with other contents, reports that it is not used, although
+ * it was trained. */
 static int note_untied(const char *folder, const import_model *model, const weights_found *found) {
     dcp_error err = {0};
     int same = 1;
-    if (!found->copy || found->differences) return 0; /* report one problem at a time */
+    if (!found->copy || found->differences) return 0; /* reports one problem at a time */
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
     if (!memory) return program_no_memory();
     const int status = is_same_data(model, found->tied, found->copy, memory, &same, &err);
@@ -128,7 +129,7 @@ static int note_untied(const char *folder, const import_model *model, const weig
 }
 
 /* For a model that dcp-train does not know: returns true if `name` may be tied to the embedding,
- * since the configuration does not deny it. */
+ * because the configuration does not exclude it. */
 static int may_be_tied(const json_t *config, const char *name) {
     static const char head[] = "lm_head.weight";
     const size_t n = strlen(name), m = sizeof head - 1;
@@ -138,8 +139,9 @@ static int may_be_tied(const json_t *config, const char *name) {
            !json_is_false(json_object_get(text, "tie_word_embeddings"));
 }
 
-/* transformers writes tied weights once, and some of its versions list them in the index anyway.
- * Returns how many other names of the index are in no file. */
+/* Reports names in the index that no file contains, and returns their number. Does not count the
+ * copy of tied weights, which some versions of transformers list in the index, although they store
+ * it only once. */
 static size_t note_absent(const char *folder, const json_t *config, const import_model *model,
                           const weights_found *found) {
     size_t n = 0;
@@ -182,7 +184,7 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
 
 static const char remedy[] = "export both anew, or import without --with-optimizer";
 
-/* Finds one file, or an index of several. */
+/* Finds the optimizer's file, or the index of its files. */
 static int find_file(const char *folder, char *out, size_t size) {
     static const char *const names[] = {"optimizer.safetensors",
                                         "optimizer.safetensors.index.json"};
@@ -211,7 +213,7 @@ static int check_count(const char *file, const dcp_st_reader *moments, const cha
                         count ? "no number of type F32" : "missing", remedy);
 }
 
-/* A moment must have the shape of its parameter, which must be in fp32. */
+/* Checks that a moment has the shape of its parameter, and that the parameter is fp32. */
 static int check_moment(const char *file, const dcp_st_reader *model, const dcp_st_reader *moments,
                         const dcp_tensor *moment) {
     const char *dot = strchr(moment->path, '.');

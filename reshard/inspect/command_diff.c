@@ -23,12 +23,12 @@ static const char *const kinds[] = {"same",          "close",     "changed",  "d
 static const char *const keys[] = {"same",  "close",  "changed", "dtype",
                                    "shape", "only_a", "only_b"};
 
-/* Which rows are listed, and in what order. */
+/* The options of the list of rows. */
 typedef struct diff_listing {
     int all; /* list equal rows, too */
     inspect_rank sort;
     uint64_t top;   /* the most rows; 0: all */
-    uint64_t depth; /* of modules, which are listed instead of tensors; 0: list tensors */
+    uint64_t depth; /* the depth of the modules to list; 0: list tensors instead */
 } diff_listing;
 
 typedef struct diff_output {
@@ -36,9 +36,9 @@ typedef struct diff_output {
     const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
-    const inspect_diff_row **rows; /* in JSON all rows, otherwise those that differ */
+    const inspect_diff_row **rows; /* all rows for JSON, otherwise only rows that differ */
     size_t n_rows;
-    inspect_ranked_module *modules; /* if a depth was given */
+    inspect_ranked_module *modules; /* set if a depth was given */
     size_t n_modules;
     const diff_listing *listing;
 } diff_output;
@@ -73,7 +73,7 @@ static void print_diff_row(const inspect_diff_row *r) {
     printf("\n");
 }
 
-/* The value on one line. */
+/* Writes the value on one line. */
 static const char *value_text(const json_t *value, char *text, size_t size) {
     char *dump = value ? json_text(value, JSON_ENCODE_ANY) : NULL;
     size_t n = 0;
@@ -196,7 +196,7 @@ static void print_diff_json(const diff_output *o) {
                   "tensors", tensors, "modules", modules_moved_json(o), "meta", o->meta));
 }
 
-/* Sorts what is listed. Returns 0, or -1 if out of memory. */
+/* Sorts the rows or modules that are listed. Returns 0, or -1 if out of memory. */
 static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
     const diff_listing *l = o->listing;
     const int all = l->all || (json && !l->top);
@@ -228,7 +228,8 @@ static int measure_differences(const launch *job, inspect_differences *d,
     return launch_worst(job, status ? status : inspect_differences_measure(job, d, options));
 }
 
-/* Returns an exit status. If the newest step is damaged, names the one before it. */
+/* Opens a checkpoint. If the newest step is damaged, reports which step precedes it. Returns an
+ * exit status. */
 static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
     dcp_error err = {0};
     if (!dcp_checkpoint_open(job->comm, path, out, &err)) return 0;

@@ -1,5 +1,5 @@
-/* dcp-inspect layout: which rank holds what: those that wrote the step, or those of a given
- * mesh. */
+/* dcp-inspect layout: shows which rank holds which tensors, for the ranks that wrote the step or
+ * for those of a given mesh. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -45,7 +45,8 @@ static void print_ranks(const inspect_holders *h) {
     }
 }
 
-/* The smallest and the largest share of each group, and how many ranks hold a part of it. */
+/* Prints, for each group, the smallest and the largest share of a rank, and the number of ranks
+ * that hold a part of it. */
 static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");
@@ -122,7 +123,7 @@ static json_t *groups_json(const inspect_holders *h) {
     return list;
 }
 
-/* NULL if there are too many. */
+/* Returns NULL if there are too many tensors. */
 static json_t *tensors_json(const inspect_holders *h, const unsigned char *take) {
     json_t *list = json_array();
     uint64_t n = 0;

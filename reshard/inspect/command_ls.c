@@ -31,8 +31,8 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&((row *)ctx)->bar, done, total);
 }
 
-/* Checks every byte of the step. Returns 0, or an exit status after reporting a check that could
- * not be made. */
+/* Checks every byte of the step. Returns 0, or an exit status: the step is damaged, or could not be
+ * checked, which is reported. */
 static int check(const char *folder, row *r) {
     const dcp_verify_options options = {.size = sizeof options,
                                         .on_damage = on_damage,
@@ -50,7 +50,8 @@ static int check(const char *folder, row *r) {
     return status ? program_report(&err) : 0;
 }
 
-/* Fills in one row of the list. If a step is still being written, missing parts are no damage. */
+/* Fills in one row of the list. Missing parts of a step that is still being written are no
+ * damage. */
 static int describe_step(const char *dir, const dcp_step *step, int every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
@@ -111,12 +112,14 @@ static const char *layout_text(const row *r, char *text) {
     return text;
 }
 
-/* The number of shards; for a global file, the ranks that about.json names. */
+/* Returns the number of ranks: that of the shards or, for a global file, the number in
+ * about.json. */
 static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
 
-/* Writes which losses the redundancy of a private store's step survives; "" for other steps. */
+/* For a step of a private store, writes which losses its redundancy survives; "" for other
+ * steps. */
 static const char *survives_text(const row *r, char *text, size_t size) {
     text[0] = '\0';
     if (r->seen.survives >= 0)

@@ -1,6 +1,7 @@
-/* dcp-inspect prove: prints for a step's files what dcp_prove gives for a state in memory. The
- * tables contain the checksums, except for tensors whose shards are not contiguous in them: those
- * are read, and proven as a state whose boxes lie in the files. */
+/* dcp-inspect prove: prints the same checksums for a step's files that dcp_prove computes for a
+ * state in memory. The tables contain most of them. A tensor whose shards are not contiguous in it
+ * has no checksum there; such tensors are read, and proven as a state whose boxes lie in the
+ * files. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -24,8 +25,8 @@ typedef struct prove_source {
 
 typedef struct prove_list {
     dcp_checkpoint *ckpt;
-    unsigned char *take; /* [n] tensors to print */
-    uint64_t *crcs;      /* [n] */
+    unsigned char *take; /* [n] nonzero: the tensor is printed */
+    uint64_t *crcs;      /* [n] the tensors' checksums */
     prove_source *sources;
     size_t n;
 } prove_list;
@@ -65,7 +66,7 @@ static void take_checksums(prove_list *l, const dcp_proof *proof) {
         if (l->sources[i].ckpt) l->crcs[i] = dcp_proof_crc(proof, k++);
 }
 
-/* Returns an exit status. Collective. */
+/* Finds the checksums of all tensors to print. Returns an exit status. Collective. */
 static int find_checksums(prove_list *l, const launch *job) {
     dcp_error err = {0};
     dcp_state *state = NULL;

@@ -1,4 +1,4 @@
-/* dcp-inspect show: prints the table of tensors, or one tensor's numbers. */
+/* dcp-inspect show: prints the table of tensors, or the numbers of one tensor. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -78,7 +78,8 @@ static int read_view(show_view *v) {
     return status ? program_report(&err) : 0;
 }
 
-/* The element as text. Failures are rare: its block was checked a moment ago. */
+/* Formats one element of the slice. Failures are rare, because the element's block was checked a
+ * moment ago. */
 static int element_text(const show_view *v, const uint64_t *index, char *text) {
     char element[ELEMENT_BYTES];
     dcp_error err = {0};
@@ -88,8 +89,8 @@ static int element_text(const show_view *v, const uint64_t *index, char *text) {
     return 0;
 }
 
-/* Prints dimension d of the slice as numpy does: only `edge` elements at both ends if there are
- * more. */
+/* Prints dimension d of the slice as numpy does: of a long dimension, only `edge` elements at each
+ * end. */
 static int print_dimension(const show_view *v, uint32_t d, uint64_t *index, uint64_t edge) {
     char text[ELEMENT_TEXT];
     const inspect_slice *s = &v->slice;
@@ -146,7 +147,7 @@ static json_t *value_json(const char *text) {
     return value ? value : json_string(text);
 }
 
-/* The first values in row-major order. */
+/* Adds the first values, in row-major order. */
 static int values_json(const show_view *v, json_t *values) {
     uint64_t index[DCP_MAX_DIMS] = {0};
     char text[ELEMENT_TEXT];
@@ -191,7 +192,7 @@ static int view_json(const show_view *v, json_t **out) {
     return status;
 }
 
-/* json: if not NULL, receives the object, and nothing is printed. */
+/* Prints one tensor. If json is not NULL, stores an object in *json instead. */
 static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, json_t **json) {
     show_view v = {.ckpt = ckpt, .values = values};
     int status = inspect_slice_parse(ckpt, name, &v.slice);

@@ -1,8 +1,8 @@
-/* dcp-inspect stat: sizes by kind and module, and statistics of the numbers.
+/* dcp-inspect stat: prints sizes by kind and module, and statistics of the numbers.
  *
  * Each chunk has its own statistics, which are joined in order, so the results do not depend on the
- * number of threads and ranks. Histograms are integers, whose order does not matter, so each thread
- * has one per kind. */
+ * number of threads and ranks. A histogram consists of integers, which can be added in any order,
+ * so each thread has one histogram per kind. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-enum { SUMMARY_KINDS = 16 }; /* additional kinds are counted together */
+enum { SUMMARY_KINDS = 16 }; /* further kinds are counted together */
 
 typedef struct stat_kind {
     char name[40];
@@ -32,12 +32,12 @@ typedef struct stat_kind {
 
 typedef struct summary {
     dcp_checkpoint *ckpt;
-    unsigned char *take; /* [tensors] to include */
+    unsigned char *take; /* [tensors] nonzero: the tensor is included */
     unsigned char *kind_of;
-    inspect_stats *stats; /* [tensors], of those that were read */
+    inspect_stats *stats; /* [tensors] the statistics of the tensors that were read */
     stat_kind kinds[SUMMARY_KINDS];
     size_t n_kinds;
-    inspect_modules modules; /* of the parameters */
+    inspect_modules modules; /* modules of the parameters */
     uint64_t tensor_bytes;   /* of all tensors, whether included or not */
     int measured;
 } summary;
@@ -61,7 +61,8 @@ static size_t find_kind(summary *s, const char *path) {
     return SUMMARY_KINDS - 1;
 }
 
-/* Modules cover everything except the optimizer's tensors and files. */
+/* Returns true for tensors that are counted in modules: all except the optimizer's tensors and
+ * files. */
 static int is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
@@ -76,8 +77,8 @@ static int add_to_kind(summary *s, size_t i) {
     return is_parameter(t->path) ? inspect_modules_add(&s->modules, t) : 0;
 }
 
-/* Covers the tensors that match the globs, or all; modules are counted down to `depth`. Returns an
- * exit status. */
+/* Adds up the sizes of the tensors that match the globs, or of all tensors without globs. Modules
+ * are counted down to `depth`. Returns an exit status. */
 static int summarize_sizes(dcp_checkpoint *ckpt, char *const *globs, size_t n_globs, unsigned depth,
                            summary *out) {
     size_t n = dcp_checkpoint_tensors(ckpt);
@@ -173,8 +174,9 @@ static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
     return status;
 }
 
-/* Reads the tensors; those in /files only if a glob names them. The result is on rank 0. Returns an
- * exit status. Collective. */
+/* Reads the tensors and computes their statistics, which rank 0 receives. Tensors in /files are
+ * read only with `with_files`, which is set if a glob names them. Returns an exit status.
+ * Collective. */
 static int summarize_numbers(const launch *job, summary *s, int with_files) {
     stat_measuring m = {.s = s};
     int status = launch_worst(job, cut_chunks(s, &m, with_files));
@@ -210,7 +212,7 @@ static void print_kinds(const summary *s) {
     printf("%-16s %10s %18s %10s\n", "tables", "", "", program_bytes_text(table_bytes(s), bytes));
 }
 
-/* The number of parameters, summed over all modules of depth 1. */
+/* Returns the number of parameters: the sum over all modules of depth 1. */
 static uint64_t parameters(const summary *s) {
     uint64_t all = 0;
     for (size_t i = 0; i < s->modules.n; i++)

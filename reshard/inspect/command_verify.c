@@ -1,5 +1,5 @@
-/* dcp-inspect verify: checks every byte of one step, or of all. Prints damage on stdout, one line
- * each. */
+/* dcp-inspect verify: checks every byte of one step, or of all steps. Prints each place of damage
+ * on stdout, in one line. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -48,7 +48,9 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&v->progress, done, total);
 }
 
-/* The folder exists, so anything missing in it is damage. A file that cannot be read is not. */
+/* Returns the exit status for the result of dcp_verify. The folder exists, so DCP_ERR_NOT_FOUND
+ * means that a part of the step is missing, which is damage. A file that cannot be read is not
+ * damage. */
 static int judge_step(verification *v, int status, const dcp_error *err) {
     int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
@@ -65,7 +67,7 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
 }
 
-/* null if the verdict is unknown. */
+/* Returns true or false: whether the step is intact; null if that is unknown. */
 static json_t *verdict_json(int status) {
     return status > PROGRAM_DIFFERS ? json_null() : json_boolean(status == 0);
 }
@@ -93,7 +95,7 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     return status;
 }
 
-/* Rank 0 looks for the step, and all ranks get the same path. Collective. */
+/* Rank 0 finds the step, and all ranks get the same path. Collective. */
 static int find_step(const launch *job, const char *ckpt, char *step) {
     int status = job->rank ? 0 : step_path_find(ckpt, step);
     launch_broadcast(job, &status, sizeof status);
@@ -127,7 +129,8 @@ static int verify_each(const launch *job, const char *dir, const dcp_step *steps
     return worst;
 }
 
-/* The *n complete steps that rank 0 lists. Returns an exit status. */
+/* Rank 0 lists the complete steps, and all ranks get the same list of *n steps. Returns an exit
+ * status. */
 static int list_complete(const launch *job, const char *dir, dcp_step **steps, size_t *n) {
     int status = job->rank ? 0 : step_path_list(dir, steps, n);
     if (!job->rank && !status && !*n) status = program_refuse("%s: holds no complete step", dir);

@@ -6,7 +6,7 @@
 
 int inspect_diff(int argc, char **argv);
 
-/* Shows which rank holds what. */
+/* Shows which rank holds which tensors. */
 
 int inspect_layout(int argc, char **argv);
 

@@ -1,4 +1,4 @@
-/* dcp-inspect: examines checkpoints and changes nothing. Each command is a row of the table. */
+/* dcp-inspect: examines checkpoints, and changes nothing. The table has a row for each command. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static const char about_all[] =
     "command has its own --help, and --json. verify, diff and stat use all cores; under mpirun\n"
     "the ranks share their work.";
 
-/* The texts of --help, and the list of the commands' names. */
+/* The text of --help, and the list of the commands' names. */
 typedef struct help {
     char usage[500], about[900], names[90];
 } help;
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     const program_command program = {
         .name = "dcp-inspect", .usage = h.usage, .about = h.about, .options = none};
     make_help(&h);
-    /* A heap per thread would use 64 MiB each of what `ulimit -v` allows. */
+    /* One heap per thread would use 64 MiB of address space each, which `ulimit -v` limits. */
     mallopt(M_ARENA_MAX, 1);
     for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {

@@ -1,6 +1,7 @@
-/* Tensors are paired by merging two sorted lists. Tensor checksums decide if both tables contain
- * them. If shards are cut differently, equal state ids may decide, or equal boxes with equal
- * checksums. Tensors that are still undecided are read. */
+/* Tensors are paired by merging two sorted lists. A pair is judged by the tensors' checksums if
+ * both tables contain them. Otherwise the tensors are the same if the state ids are equal. If those
+ * differ, and both tensors are cut into the same boxes, the boxes' checksums decide. Pairs that are
+ * still undecided are read. */
 #include "inspect/differences.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static int same_box(const dcp_box *a, const dcp_box *b, uint32_t ndim) {
     return 1;
 }
 
-/* Compares the pieces' checksums if both sides are cut alike. */
+/* Compares the checksums of pieces, if both sides are cut into the same boxes. */
 static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspect_diff_row *r) {
     size_t n = dcp_checkpoint_pieces(d->a, r->ia);
     inspect_diff_kind kind = DIFF_SAME;
@@ -57,7 +58,7 @@ static int have_same_state(const inspect_differences *d) {
     uint64_t a, b;
     if (dcp_checkpoint_layout(d->a) != DCP_LAYOUT_SHARDED &&
         dcp_checkpoint_layout(d->b) != DCP_LAYOUT_SHARDED)
-        return 0; /* the tables say more */
+        return 0; /* the tables contain the tensors' checksums */
     return dcp_checkpoint_state_id(d->a, &a) && dcp_checkpoint_state_id(d->b, &b) && a == b;
 }
 
@@ -111,9 +112,9 @@ double inspect_differences_relative(const inspect_diff_sums *s) {
     return s->squares > 0 ? sqrt(s->squares / s->squares_a) : 0;
 }
 
-/* Reads both sides chunk by chunk. Blocks whose checksums agree are read on one side only, for the
- * norm. Each chunk has its own sums, which are added in order, so the results do not depend on the
- * number of threads and ranks. */
+/* Both sides are read chunk by chunk. If the checksums of a block agree, only one side is read, for
+ * the norm. Each chunk has its own sums, which are added in order, so the results do not depend on
+ * the number of threads and ranks. */
 
 enum { BATCH = 2048 };
 
@@ -121,9 +122,9 @@ typedef struct diff_measuring {
     const inspect_differences *d;
     const inspect_diff_options *options;
     inspect_chunks chunks;
-    size_t *row_of;                                   /* [tensors of a] */
+    size_t *row_of;                                   /* [tensors of a] the tensor's row */
     inspect_diff_sums *sums;                          /* [chunks.n] */
-    inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* both sides */
+    inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* [thread][side] */
 } diff_measuring;
 
 /* Adds one element of each side, and their distance `d` if both are finite. */
@@ -157,13 +158,14 @@ static uint64_t count_differing(const char *a, const char *b, uint64_t n, uint64
     return differing;
 }
 
-/* The distance of two integers, even if fp64 cannot represent them exactly. */
+/* Returns the distance of two integers, which fp64 need not represent exactly. */
 static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const char *b) {
     __int128 x = element_integer(a_type, a), y = element_integer(b_type, b);
     return (double)(y > x ? y - x : x - y);
 }
 
-/* Compares as numpy does with equal_nan: a complex number with a NaN part is NaN. */
+/* Returns true if two complex numbers are equal, as in numpy with equal_nan: a number with a NaN
+ * part is NaN. */
 static int same_complex(const double *x, const double *y) {
     const int x_nan = isnan(x[0]) || isnan(x[1]), y_nan = isnan(y[0]) || isnan(y[1]);
     return x_nan || y_nan ? x_nan && y_nan : x[0] == y[0] && x[1] == y[1];
@@ -180,12 +182,12 @@ static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64
     return bits;
 }
 
-/* Adds a pair of complex numbers, or of a complex and a real one. Finite ones count by their
- * distance. */
+/* Adds a pair of complex numbers; one of them may have been real. If both are finite, their
+ * distance counts. */
 static void add_complex_pair(inspect_diff_sums *s, const inspect_diff_options *o, const double *x,
                              const double *y) {
     const int finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
-    const double apart = finite ? 0 : (double)INFINITY; /* not by a finite number */
+    const double apart = finite ? 0 : (double)INFINITY; /* they do not differ by a finite number */
     if (finite)
         add_pair(s, o, hypot(x[0], x[1]), hypot(y[0], y[1]), hypot(y[0] - x[0], y[1] - x[1]));
     else if (!same_complex(x, y))
@@ -238,7 +240,7 @@ static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dc
     }
 }
 
-/* The checksums of a tensor's blocks if the tensor is contiguous; otherwise NULL. */
+/* Returns the checksums of a tensor's blocks if the tensor is contiguous; otherwise NULL. */
 static const uint64_t *blocks_of(const dcp_checkpoint *ckpt, size_t i) {
     dcp_piece p = DCP_PIECE_INIT;
     if (dcp_checkpoint_pieces(ckpt, i) != 1 || dcp_checkpoint_piece(ckpt, i, 0, &p)) return NULL;
@@ -287,7 +289,7 @@ static int wants_reading(const inspect_diff_row *r, const inspect_diff_options *
     return (r->kind == DIFF_CHANGED || r->kind == DIFF_DTYPE) && !o->quick;
 }
 
-/* Gives every row its final kind, also rows without elements to read. */
+/* Sets the final kind of every row, including rows without elements to read. */
 static void settle_rows(inspect_differences *d, const inspect_diff_options *o) {
     for (size_t i = 0; i < d->n; i++) {
         inspect_diff_row *r = &d->rows[i];
@@ -337,8 +339,8 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
     return status;
 }
 
-/* Compares meta member by member, as deep as both sides are objects. The length of keys is bounded:
- * meta may have 16 MiB. */
+/* Compares meta member by member; a value that is an object on both sides is compared member by
+ * member, too. The length of keys is limited, because meta may have 16 MiB. */
 
 enum { KEY = 400, DEPTH = 32 };
 
@@ -359,7 +361,8 @@ static void add_difference(found *f, const char *key, json_t *a, json_t *b) {
 
 static void compare_values(found *f, const char *key, json_t *a, json_t *b);
 
-/* A key that would be too long or too deep represents everything below it. */
+/* Compares one member. If its key would be too long or too deep, the differences below are reported
+ * as one difference of `key`. */
 static void compare_member(found *f, const char *key, const char *name, json_t *a, json_t *b) {
     char path[KEY];
     int length = snprintf(path, sizeof path, "%s%s%s", key, key[0] ? "." : "", name);

@@ -1,5 +1,5 @@
-/* Parameters are grouped by module, as deep as the limit on groups allows; every other kind is one
- * group. */
+/* Parameters are grouped by module, as deep as the largest number of groups permits. Every other
+ * kind is one group. */
 #include "inspect/holders.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ static int is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
 
-/* The length of the part of the path that names its group: depth 0 is its kind only. */
+/* Returns the length of the part of the path that names its group. At depth 0, that is only the
+ * kind. */
 static size_t group_length(const char *path, int depth) {
     size_t length, end;
     const char *kind = inspect_modules_kind(path, &length);
@@ -25,7 +26,7 @@ static size_t group_length(const char *path, int depth) {
     end = (size_t)(kind - path) + length;
     for (int d = 0; d < depth && is_parameter(path); d++) {
         size_t next = end + 1 + strcspn(path + end + 1, "./");
-        if (!path[next] && d > 0) break; /* the tensor's own name */
+        if (!path[next] && d > 0) break; /* the last part is the tensor's own name */
         end = next;
         if (!path[end]) break;
     }
@@ -41,7 +42,7 @@ static const char *path_of(const dcp_checkpoint *ckpt, size_t i) {
     return dcp_checkpoint_tensor(ckpt, i)->path;
 }
 
-/* Groups are contiguous, since tensors are sorted. */
+/* Counts the groups. The tensors of a group follow each other, because tensors are sorted. */
 static size_t count_groups(const dcp_checkpoint *ckpt, int depth) {
     size_t n = 0;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && n <= HOLDERS_GROUPS; i++)
@@ -80,7 +81,7 @@ typedef struct adding {
     inspect_holders *h;
     inspect_holders_group *group;
     const dcp_tensor *tensor;
-    int last; /* the last rank that has a box of it */
+    int last; /* the last rank found to have a box of the tensor */
 } adding;
 
 static int add_held(void *ctx, int rank, const dcp_box *box) {
@@ -93,8 +94,8 @@ static int add_held(void *ctx, int rank, const dcp_box *box) {
     return 0;
 }
 
-/* Visits each rank's boxes. If only fsdp cuts, all ranks after one without a box have none
- * either. */
+/* Visits each rank's boxes. If only fsdp cuts the tensor, the first rank without a box ends the
+ * visit, because later ranks have none either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
     int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = 0;
@@ -162,18 +163,19 @@ int inspect_holders_last_alike(const inspect_holders *h, int rank) {
     return last;
 }
 
-/* The drawing. At the top, a bar of bytes per rank, in the kinds' colours. Below, a row per group
- * of tensors and a column per rank: the more of the group the rank holds, compared with the rank
- * that holds most, the darker. Ranks that hold the same are drawn as one, so a thousand ranks need
- * little more room than eight. Numbers are written if there is room. */
+/* The drawing. At the top, each rank has a bar of its bytes, in the colours of the kinds. Below is
+ * a matrix with a row per group of tensors and a column per rank. A cell is darker the more of the
+ * group the rank holds, compared with the rank that holds the most. Neighbouring ranks that hold
+ * the same amounts are drawn as one column, so a thousand ranks need little more room than eight.
+ * Numbers are written if there is room for them. */
 
 enum { LEFT = 250, PLOT = 1000, RIGHT = 90, TOP = 64, BARS = 170, GAP = 54, ROW = 20, FOOT = 64 };
 
 typedef struct drawing {
     svg *svg;
     const inspect_holders *h;
-    double column; /* width of a rank */
-    double matrix; /* y of the first row */
+    double column; /* the width of a rank */
+    double matrix; /* the y coordinate of the matrix's first row */
 } drawing;
 
 static double x_of(const drawing *d, int rank) { return LEFT + d->column * rank; }
@@ -193,7 +195,7 @@ static uint64_t most_bytes(const inspect_holders *h) {
     return most;
 }
 
-/* Draws ranks [first, last], which hold the same, as one bar of all kinds. */
+/* Draws ranks [first, last], which hold the same amounts, as one bar of all kinds. */
 static void draw_bar(const drawing *d, int first, int last, uint64_t most) {
     const inspect_holders *h = d->h;
     double y = TOP + BARS, width = x_of(d, last + 1) - x_of(d, first);
@@ -266,7 +268,7 @@ static void draw_cells(const drawing *d, const inspect_holders_group *g, double 
         snprintf(hint, sizeof hint, "%s, %s: %s%s", g->name,
                  ranks_text(first, last, ranks, sizeof ranks), program_bytes_text(held, bytes),
                  first == last ? "" : " each");
-        svg_heat(0.05 + 0.4 * (double)held / (double)most, color); /* keeps text readable */
+        svg_heat(0.05 + 0.4 * (double)held / (double)most, color); /* light enough for text */
         svg_rect(d->svg, x, y, width, ROW - 2, held ? color : "#f4f4f4", hint);
         for (int r = first; r <= last && d->column >= 60 && held; r++)
             svg_text(d->svg, x_of(d, r) + d->column / 2, y + ROW - 7, 10, SVG_MIDDLE, bytes);

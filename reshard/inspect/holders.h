@@ -1,4 +1,4 @@
-/* How many bytes of which group of tensors each rank holds. */
+/* How many bytes of each group of tensors each rank holds. */
 #pragma once
 
 #include <stddef.h>
@@ -11,22 +11,23 @@ enum { HOLDERS_GROUPS = 48 }; /* the most that a drawing can show */
 
 typedef struct inspect_holders_group {
     char name[64];     /* "model.layers.0", "exp_avg" */
-    const char *first; /* the path of its first tensor */
+    const char *first; /* the path of the group's first tensor */
     size_t kind;       /* equal for the groups of one kind */
-    uint64_t bytes;    /* of its tensors, each counted once */
-    uint64_t *held;    /* [world] bytes */
+    uint64_t bytes;    /* of the group's tensors, each counted once */
+    uint64_t *held;    /* [world] the bytes that each rank holds */
 } inspect_holders_group;
 
 typedef struct inspect_holders {
     const dcp_checkpoint *ckpt;
-    const rank_mesh *mesh; /* NULL: the ranks are the shards' files, as written */
+    const rank_mesh *mesh; /* NULL: each file of the step is a rank, as it was written */
     int world;
     inspect_holders_group groups[HOLDERS_GROUPS];
     size_t n;
-    uint64_t *bytes, *tensors; /* [world] over all groups; tensors: those it has a part of */
+    uint64_t *bytes, *tensors; /* [world] each rank's bytes in all groups; the tensors of which it
+                                * has a part */
 } inspect_holders;
 
-/* Returns an exit status. */
+/* Counts the bytes. Returns an exit status. */
 int inspect_holders_make(const dcp_checkpoint *ckpt, const rank_mesh *cut, inspect_holders *out);
 void inspect_holders_free(inspect_holders *h);
 
@@ -35,7 +36,8 @@ void inspect_holders_free(inspect_holders *h);
 typedef int (*inspect_holders_fn)(void *ctx, int rank, const dcp_box *box);
 int inspect_holders_each(const inspect_holders *h, size_t i, inspect_holders_fn fn, void *ctx);
 
-/* The last of the ranks starting at `rank` that hold the same bytes of every group. */
+/* Returns the last of the successive ranks, starting at `rank`, that hold equally many bytes of
+ * every group. */
 int inspect_holders_last_alike(const inspect_holders *h, int rank);
 
 /* Draws the groups as SVG. Returns an exit status. */

@@ -1,5 +1,5 @@
-/* Tensors arrive sorted, so those of a module follow each other: a stack of the last tensor's
- * modules is enough. */
+/* Tensors arrive sorted, so the tensors of a module follow each other. Therefore a stack of the
+ * modules that contain the last tensor is sufficient. */
 #include "inspect/ranking.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ const char *inspect_modules_kind(const char *path, size_t *length) {
 }
 
 static int push(inspect_modules *m, const char *path, size_t own, size_t length) {
-    if ((m->n & (m->n - 1)) == 0) { /* 0 or a power of two: the array is full */
+    if ((m->n & (m->n - 1)) == 0) { /* at 0 and at powers of two the array is full */
         inspect_module *grown = realloc(m->list, (m->n ? 2 * m->n : 1) * sizeof *grown);
         if (!grown) return -1;
         m->list = grown;
@@ -28,7 +28,7 @@ static int push(inspect_modules *m, const char *path, size_t own, size_t length)
     return 0;
 }
 
-/* The number of open modules that contain the path, whose first part begins at `from`. */
+/* Returns the number of open modules that contain the path. */
 static unsigned shared(const inspect_modules *m, const char *path) {
     unsigned depth = 0;
     while (depth < m->depth) {
@@ -47,7 +47,7 @@ int inspect_modules_add(inspect_modules *m, const dcp_tensor *tensor) {
     if (m->depth) at = m->list[m->open[m->depth - 1]].length + 1;
     while (m->depth < m->most) {
         size_t end = at + strcspn(path + at, "./");
-        if (!path[end] && m->depth) break; /* the tensor's own name */
+        if (!path[end] && m->depth) break; /* the rest is the tensor's own name */
         if (push(m, path, at, end)) return -1;
         if (!path[end]) break;
         at = end + 1;
@@ -79,7 +79,7 @@ static const char *row_path(const inspect_diff_row *row) {
     return (row->a ? row->a : row->b)->path;
 }
 
-/* The amount by which rows are sorted, descending. */
+/* Returns the amount by which rows are sorted, in descending order. */
 static double amount(const inspect_diff_sums *s, inspect_rank by) {
     double value = 0;
     if (s->nonfinite) return INFINITY;
@@ -112,15 +112,15 @@ const inspect_diff_row **inspect_ranking_rows(const inspect_differences *d, insp
     return rows;
 }
 
-/* The length of the path's part that names its module, `depth` parts deep. A tensor without a
- * module is a module itself. */
+/* Returns the length of the part of the path that names its module, `depth` levels deep. A tensor
+ * outside of modules is a module itself. */
 static size_t module_length(const char *path, unsigned depth) {
     size_t kind;
     const char *start = inspect_modules_kind(path, &kind);
     size_t end = (size_t)(start - path) + kind;
     for (unsigned d = 0; d < depth && path[end]; d++) {
         const size_t next = end + 1 + strcspn(path + end + 1, "./");
-        if (!path[next] && d > 0) break; /* the tensor's own name */
+        if (!path[next] && d > 0) break; /* the rest is the tensor's own name */
         end = next;
     }
     return end;
@@ -132,7 +132,7 @@ static int order_names(const void *x, const void *y) {
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* Sorts the tensors of a module, too, so that sums always have one order. */
+/* Orders by module, and then by tensor, so that sums always have the same order. */
 static int order_tensors_in(const void *x, const void *y) {
     const inspect_ranked_module *a = x, *b = y;
     const int order = order_names(x, y);
@@ -166,7 +166,8 @@ static inspect_ranked_module module_of(const inspect_diff_row *row, unsigned dep
     return m;
 }
 
-/* Adds up modules of the same name, which follow each other. Returns how many are left. */
+/* Joins modules of the same name, which follow each other. Returns the number of distinct
+ * modules. */
 static size_t join_modules(inspect_ranked_module *list, size_t n) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* Follows Python's rules: the size is added to a negative bound, which is then clipped to what the
- * step's direction can reach. */
+/* Slices follow Python's rules. The dimension's size is added to a negative bound. Then a bound is
+ * clipped to the range that its step can reach. */
 #include "inspect/slice.h"
 
 #include <errno.h>
@@ -23,20 +23,20 @@ static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *nam
     return tensor;
 }
 
-/* The path in its usual short form. */
+/* Returns the path in its usual short form. */
 static const char *short_name(const char *path) {
     static const char model[] = "/model/";
     return strncmp(path, model, sizeof model - 1) == 0 ? path + sizeof model - 1 : path;
 }
 
-/* How much a name differs from the one that was given; 0 if it contains that. */
+/* Returns how much a name differs from the given one; 0 if it contains the given one. */
 static size_t unlikeness(const char *asked, const char *name) {
     return strstr(name, asked) ? 0 : program_word_distance(asked, name);
 }
 
 enum { MOST_NEAR = 3, NEAR_BYTES = 512 };
 
-/* The most similar names, as "; did you mean a, b", or "" if there are none. */
+/* Writes the most similar names, as "; did you mean a, b", or "" if there are none. */
 static void suggest_names(const dcp_checkpoint *ckpt, const char *asked, char out[NEAR_BYTES]) {
     const size_t n = dcp_checkpoint_tensors(ckpt), most = 1 + strlen(asked) / 4;
     size_t *unlike = calloc(n + 1, sizeof *unlike), at = 0;
@@ -63,7 +63,8 @@ static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
                           *near ? "?" : "; without a name all are listed");
 }
 
-/* Reads an integer into *out, if one is given. Returns -1 for anything else. */
+/* Reads an optional integer into *out. *given: whether there is one. Returns -1 if the text is no
+ * valid integer. */
 static int parse_number(const char **text, int64_t *out, int *given) {
     char *end;
     *given = !strchr(":,]", **text);
@@ -101,7 +102,8 @@ static void set_range(inspect_slice *s, uint32_t d, int64_t size, int64_t from, 
     s->start[d] = s->count[d] && size ? (uint64_t)from : 0;
 }
 
-/* Returns 0, -1 if this is not a slice, or an exit status after a message. */
+/* Parses the slice of dimension d. Returns 0; -1 if the text is not a slice; or an exit status
+ * after a message. */
 static int parse_dimension(const char **text, inspect_slice *s, uint32_t d) {
     int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
     int has_from, has_to = 0, has_step = 0;
@@ -187,16 +189,17 @@ int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const ui
     return dcp_checkpoint_read(ckpt, s->tensor->path, &box, out, err);
 }
 
-/* Dimensions after the last one with a step are read as whole ranges, and so is that one if its
- * rows are short: the elements of the slice are then picked from what was read. In the dimensions
- * before it, one index is read at a time. */
+/* How a slice is read. The last dimension with a step other than 1 is decisive. Dimensions after it
+ * are read as whole ranges. If the rows of the decisive dimension are short, that dimension is also
+ * read as a range, from which the elements of the slice are then picked. In the dimensions before
+ * it, one index is read at a time. */
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
 
 typedef struct slice_reading {
     dcp_checkpoint *ckpt;
     const inspect_slice *s;
-    uint32_t lead; /* dimensions in which one index is read at a time */
+    uint32_t lead; /* the number of dimensions in which one index is read at a time */
     uint64_t size; /* bytes per element */
     char *data;
     inspect_slice_fn fn;
@@ -209,7 +212,7 @@ static uint64_t stride_of(const inspect_slice *s, uint32_t d) {
     return (uint64_t)(s->step[d] < 0 ? -s->step[d] : s->step[d]);
 }
 
-/* The lowest index of a dimension. */
+/* Returns the lowest index of the slice in a dimension. */
 static uint64_t lowest(const inspect_slice *s, uint32_t d) {
     if (s->step[d] > 0 || !s->count[d]) return s->start[d];
     return s->start[d] - (s->count[d] - 1) * stride_of(s, d);
@@ -223,7 +226,7 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
     return row * stride_of(s, d - 1) > LONG_ROW || row > LONG_ROW ? d : d - 1;
 }
 
-/* Picks those of the piece's n elements that are in the slice on dimension `lead`. Returns their
+/* Of the piece's n elements, picks those that are in the slice on dimension r->lead. Returns their
  * number. */
 static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;
@@ -255,7 +258,7 @@ static int read_slice_box(slice_reading *r, const dcp_box *box, dcp_error *err) 
     return DCP_OK;
 }
 
-/* The box at the leading indices `index`. */
+/* Returns the box at the leading indices `index`. */
 static dcp_box box_at(const slice_reading *r, const uint64_t *index) {
     const inspect_slice *s = r->s;
     dcp_box box = {.count = {1}};

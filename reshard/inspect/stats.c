@@ -1,5 +1,5 @@
-/* The more there is to read, the larger the chunks, so their number is bounded. Each rank handles
- * an equal number of chunks. */
+/* The larger the checkpoint, the larger are the chunks, so their number is bounded. Each rank
+ * handles an equal number of chunks. */
 #include "inspect/stats.h"
 
 #include <math.h>
@@ -56,11 +56,11 @@ typedef struct chunks_run {
     const inspect_chunks *chunks;
     inspect_chunks_fn fn;
     void *ctx;
-    uint64_t next, end;    /* this rank's remaining chunks; threads share `next` */
-    uint64_t ready, total; /* bytes done, and bytes to do */
+    uint64_t next, end;    /* the remaining chunks of this rank; its threads share `next` */
+    uint64_t ready, total; /* the bytes that are done, and all bytes */
     progress_bar bar;
     int failed;
-    dcp_error error; /* of the first failure */
+    dcp_error error; /* the first failure */
     pthread_mutex_t lock;
 } chunks_run;
 
@@ -125,8 +125,8 @@ int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint
     return status;
 }
 
-/* Each batch is measured in two passes and joined to the batches before it (Chan, Golub, LeVeque
- * 1979), so that small deviations from a large mean are not lost. */
+/* A batch is measured in two passes, so that small deviations from a large mean are not lost, and
+ * then joined to the earlier batches (Chan, Golub, LeVeque 1979). */
 
 uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 
@@ -149,7 +149,7 @@ typedef struct lanes {
     double min[LANES], max[LANES], sum[LANES], squares[LANES];
 } lanes;
 
-/* Adds n values, one per lane. */
+/* Adds n values, one to each lane. */
 static void add_row(lanes *l, const double *values, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         l->sum[i] += values[i];
@@ -162,7 +162,8 @@ static void add_squares(lanes *l, const double *values, uint64_t n, double mean)
     for (uint64_t i = 0; i < n; i++) l->squares[i] += (values[i] - mean) * (values[i] - mean);
 }
 
-/* Keeps several sums side by side, which processors add at once. */
+/* Measures finite values. Uses several lanes of sums, because processors add them
+ * simultaneously. */
 static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     lanes l = {0};
     uint64_t whole = n - n % LANES;
@@ -182,7 +183,7 @@ static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     }
 }
 
-/* Measures values of which some are not finite: skips those. */
+/* Measures the finite values, and skips the others. */
 static void measure_finite(inspect_stats *s, const double *values, uint64_t n) {
     double kept[256];
     inspect_stats all = {0};
@@ -229,7 +230,7 @@ void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n) {
 
 double inspect_stats_std(const inspect_stats *s) {
     uint64_t finite = inspect_stats_finite(s);
-    if (!isfinite(s->squares)) return (double)NAN; /* the squares overflowed */
+    if (!isfinite(s->squares)) return (double)NAN; /* the sum of squares overflowed */
     return finite ? sqrt(s->squares / (double)finite) : 0;
 }
 
@@ -273,7 +274,7 @@ static uint64_t sum_bins(const uint64_t *bins, int from, int n) {
     return sum;
 }
 
-/* The length of a bar: at least one mark if n is not 0. */
+/* Returns the length of a bar; at least one mark if n is not 0. */
 static int length_of(uint64_t n, uint64_t most) {
     return n ? 1 + (int)((double)n / (double)most * (WIDTH - 1)) : 0;
 }

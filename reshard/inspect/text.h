@@ -9,9 +9,9 @@
 
 /* The selection of the tensors that a command handles: those that match one of several globs. */
 
-/* Returns true if a glob (fnmatch(3) without flags, so `*` matches any text) matches the path, the
- * path without its first slash, or what follows "/model/" in it. Without globs, every path matches.
- * If matched[n] is given, marks the globs that matched. */
+/* Returns true if a glob matches the path, the path without its first slash, or the part after
+ * "/model/". A glob is matched by fnmatch(3) without flags, so `*` matches any text. Without globs,
+ * every path matches. If `matched` is not NULL, sets matched[i] for each glob that matched. */
 int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched);
 
 /* Marks the checkpoint's matching tensors in take[]. Returns 0, or an exit status after a message:
@@ -24,24 +24,25 @@ int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_
 #define TEXT_PATH (DCP_MAX_PATH + 1)
 #define TEXT_SHAPE 200
 
-/* A name from a file, made safe for a terminal: control characters become '?'. */
+/* Returns a name from a file in a form that is safe for a terminal: control characters become
+ * '?'. */
 const char *inspect_text_name(const char *name, char *text /* TEXT_PATH */);
 /* Prints a line in the same safe form. */
 void inspect_text_print(const char *line);
-/* "[4, 3]" */
+/* Writes the shape, such as "[4, 3]". */
 const char *inspect_text_shape(const uint64_t *shape, uint32_t ndim, char *text /* TEXT_SHAPE */);
-/* "1,234,567" into text[32]. */
+/* Writes the number, such as "1,234,567", into text[32]. */
 const char *inspect_text_count(uint64_t n, char *text);
 const char *inspect_text_layout(const dcp_checkpoint *ckpt);
 
 json_t *inspect_shape_json(const uint64_t *shape, uint32_t ndim);
-/* null if it is not a finite number, which JSON does not have. */
+/* Returns the number as JSON; null for NaN and infinity, which JSON does not have. */
 json_t *inspect_real_json(double value);
 json_t *inspect_count_json(uint64_t n);
-/* {"path", "dtype", "shape", "bytes"} */
+/* Returns an object with the members "path", "dtype", "shape" and "bytes". */
 json_t *inspect_tensor_json(const dcp_tensor *t);
 
-/* {"path", "step", "layout", "files"} of a checkpoint. */
+/* Returns an object with the members "path", "step", "layout" and "files". */
 json_t *inspect_checkpoint_json(const dcp_checkpoint *ckpt);
 
 /* Prints `root` on stdout and frees it. */

@@ -25,8 +25,8 @@ typedef struct reshard_request {
     const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
     int force, take_over, dry_run, json;
     dcp_layout layout;
-    rank_mesh mesh;  /* of the files that are written */
-    uint64_t memory; /* of this process, in bytes */
+    rank_mesh mesh;  /* the mesh of the files that are written */
+    uint64_t memory; /* the most bytes that this process may use */
 } reshard_request;
 
 static int parse_values(reshard_request *s) {
@@ -96,7 +96,7 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
     return parse_values(s) ? PROGRAM_USAGE : -1;
 }
 
-/* On rank 0: SRC's directory must not be DST, and DST must not contain the step. */
+/* On rank 0: checks that DST is not the directory of SRC, and does not contain the step. */
 static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     char src[PATH_MAX], dst[PATH_MAX];
     dcp_step *steps;
@@ -141,7 +141,7 @@ static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int 
                                            .processes = size};
     rank_mesh one;
     reshard_traffic f;
-    rank_mesh_flat(size, &one); /* the parts of a global file that each process writes */
+    rank_mesh_flat(size, &one); /* each process writes one part of a global file */
     int status = reshard_traffic_count(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
     if (status) return status;
     if (s->svg) {
@@ -166,7 +166,7 @@ static dcp_box cut_tensor(void *ctx, const dcp_tensor *tensor, int shard) {
     return cut_more(ctx, tensor, shard, -1);
 }
 
-/* The bytes of memory that the process uses now. */
+/* Returns the bytes of memory that the process uses now. */
 static uint64_t memory_now(void) {
     unsigned long long total = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "re");
@@ -175,8 +175,8 @@ static uint64_t memory_now(void) {
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The part of --memory that is left for tensor data, after the tables and the boxes that this
- * process writes. */
+/* *out: the part of --memory that is left for tensor data, after the tables, including those of the
+ * boxes that this process writes. */
 static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, int size,
                          uint64_t *out) {
     enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
@@ -199,10 +199,10 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(ctx, done, total);
 }
 
-/* The members of a rewritten step's about.json: from the step in the folder `step` the kernels and
- * the processor that computed it, since a resume compares them with its own, its run, and what the
- * run was evaluated on; and `mesh`, unless it is NULL. A JSON object, malloc'd. Takes nothing from
- * an about.json that is missing or damaged. */
+/* Makes the members of a rewritten step's about.json, as JSON text that the caller frees. They are
+ * copied from the step in the folder `step`: the kernels and the processor that computed it,
+ * because a resume compares them with its own; the run; and the evaluation's data. If that step's
+ * about.json is missing or damaged, nothing is copied. `mesh` is added unless it is NULL. */
 static int make_about(const char *step, const char *mesh, char **out, dcp_error *err) {
     static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;
@@ -251,7 +251,7 @@ static int rewrite(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status ? program_report(&err) : 0;
 }
 
-/* Removes the directory that a failed run made, unless it contains another program's steps. */
+/* Removes DST after a failure if it contains no steps. */
 static void remove_empty(const char *dst) {
     char lock[PATH_MAX + 8];
     dcp_step *steps;
@@ -262,8 +262,8 @@ static void remove_empty(const char *dst) {
     if (n == 0 && unlink(lock) == 0) rmdir(dst);
 }
 
-/* Closes the checkpoint: if it is the step that is being replaced, the store removes the step when
- * the store is closed. */
+/* Rewrites the checkpoint, and closes it before the store: if the checkpoint is the step that is
+ * being replaced, the store removes that step when the store is closed. */
 static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
     dcp_store *store = NULL;
@@ -289,7 +289,8 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status;
 }
 
-/* Every shard is an open file: raises the limit as far as the system permits. */
+/* Raises the limit of open files as far as the system permits, because every shard is an open
+ * file. */
 static void allow_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;

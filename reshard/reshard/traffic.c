@@ -1,4 +1,5 @@
-/* Compares each old box with the new boxes that may overlap it on dimension 0. */
+/* Counts the bytes of the plan: compares each old box with those new boxes that may overlap it on
+ * dimension 0. */
 #include "reshard/traffic.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "programs/program.h"
 #include "programs/svg.h"
 
-/* A new rank's box of one tensor. */
+/* A box of one tensor that a new rank writes. */
 typedef struct target {
     dcp_box box;
     int rank;
@@ -22,7 +23,7 @@ typedef struct counter {
     size_t n, room;
     target *targets;
     size_t n_targets;
-    uint64_t longest; /* of the targets, on dimension 0 */
+    uint64_t longest; /* the largest extent of a target on dimension 0 */
     const rank_mesh *m;
 } counter;
 
@@ -38,7 +39,7 @@ static int by_start(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Joins flows between the same two ranks. */
+/* Joins all flows between the same two ranks. */
 static void combine(counter *c) {
     size_t n = 0;
     if (c->n) qsort(c->list, c->n, sizeof *c->list, by_flow);
@@ -68,7 +69,8 @@ static int add_flow(counter *c, reshard_flow f) {
     return 0;
 }
 
-/* Lists the boxes that new ranks write; of equal boxes, only the lowest rank writes. */
+/* Lists the boxes that new ranks write. If several ranks hold equal boxes, only the lowest of them
+ * writes. */
 static void find_targets(counter *c, const dcp_tensor *t) {
     const rank_mesh_cut cut = rank_mesh_tp_cut(c->m, t);
     c->n_targets = 0;
@@ -84,7 +86,7 @@ static void find_targets(counter *c, const dcp_tensor *t) {
     if (c->n_targets) qsort(c->targets, c->n_targets, sizeof *c->targets, by_start);
 }
 
-/* The first target that may reach `row`. */
+/* Returns the first target that may contain `row`. */
 static size_t first_near(const counter *c, uint64_t row) {
     size_t low = 0, high = c->n_targets;
     while (low < high) {
@@ -240,13 +242,14 @@ json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_lab
                      ranks, "flows", list);
 }
 
-/* The drawing. For few ranks: old ones on the left, new ones on the right, as bars whose heights
- * are their bytes, and between them bands whose thickness is the bytes that pass from one to the
- * other. For many ranks: a matrix with a row per group of old ranks and a column per group of new
- * ones; the more bytes pass between them, the darker the cell. */
+/* The drawing. If there are few ranks, each is a bar, with old ranks on the left and new ranks on
+ * the right. The height of a bar is the rank's bytes, and the thickness of a band between two bars
+ * is the bytes that pass from one to the other. If there are many ranks, the drawing is a matrix,
+ * with a row per group of old ranks and a column per group of new ranks. The more bytes pass
+ * between two groups, the darker is their cell. */
 
 enum {
-    MOST_BARS = 64, /* per side, to be distinguishable */
+    MOST_BARS = 64, /* per side, so that bars can be distinguished */
     MOST_CELLS = 128,
     HINT = 160,
 };
@@ -261,16 +264,16 @@ static const char *head(const reshard_traffic *f, const char *mesh, char *text) 
 
 typedef struct bars {
     double top[MOST_BARS];  /* the top of a rank's bar */
-    double next[MOST_BARS]; /* where its next band begins */
+    double next[MOST_BARS]; /* the position at which the rank's next band begins */
 } bars;
 
 typedef struct sankey {
     const reshard_traffic *f;
     svg *s;
-    double left, right, scale; /* inner edges of the bars; pixels per byte */
+    double left, right, scale; /* left, right: inner edges of the bars; scale: pixels per byte */
 } sankey;
 
-enum { BAR = 18, GAP = 14, TOP = 64 }; /* a label is 12 high, and some bars are mere lines */
+enum { BAR = 18, GAP = 14, TOP = 64 }; /* a GAP has room for a label of height 12 */
 
 static double bar_height(const sankey *k, uint64_t bytes) {
     double height = k->scale * (double)bytes;
@@ -331,7 +334,7 @@ static int draw_sankey(const reshard_traffic *f, const char *mesh, const char *p
     return svg_close(k.s);
 }
 
-/* The ranks of one side of the matrix: `each` of them per cell, perhaps fewer in the last cell. */
+/* The ranks of one side of the matrix. A cell has `each` ranks; the last one may have fewer. */
 typedef struct matrix_axis {
     int ranks, each, cells;
 } matrix_axis;
@@ -341,7 +344,7 @@ static matrix_axis make_axis(int ranks) {
     return (matrix_axis){ranks, each, (ranks + each - 1) / each};
 }
 
-/* "512-515" or "7". */
+/* Writes the numbers of a cell's ranks, such as "512-515" or "7". */
 static const char *cell_name(const matrix_axis *a, int cell, char *text) {
     int first = cell * a->each, last = first + a->each - 1;
     if (last >= a->ranks) last = a->ranks - 1;
@@ -355,7 +358,7 @@ static const char *cell_name(const matrix_axis *a, int cell, char *text) {
 typedef struct matrix {
     svg *s;
     matrix_axis old, new;
-    double x, y, cell; /* upper left corner; pixels per cell */
+    double x, y, cell; /* the upper left corner, and the pixels per cell */
     uint64_t *bytes, most;
 } matrix;
 
@@ -383,7 +386,7 @@ static void draw_frame(const matrix *m) {
     svg_text_upwards(m->s, m->x - 52, m->y + height / 2, 13, SVG_MIDDLE, "old ranks");
 }
 
-/* Draws numbers at eight cells of an axis, or fewer if they do not fit beside each other. */
+/* Draws the numbers of eight cells along an axis, or of fewer if they would overlap. */
 static void draw_ticks(const matrix *m, const matrix_axis *a, int is_old) {
     char text[32];
     const int room = is_old ? 14 : 40, eighth = (a->cells + 7) / 8;
@@ -429,7 +432,7 @@ static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *p
         if (*cell > m.most) m.most = *cell;
     }
     double width = m.new.cells *m.cell, bottom = m.y + m.old.cells *m.cell;
-    if (width < 480) width = 480; /* the texts need it */
+    if (width < 480) width = 480; /* room for the texts */
     int code =
         svg_open(path, m.x + width + 40, bottom + 60, "dcp-reshard: who gives what to whom", &m.s);
     if (!code) {
