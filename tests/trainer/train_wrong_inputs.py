@@ -162,7 +162,7 @@ def test_stores():
             ([{"path": "a-{env:NO_DISK}"}], ".path", "NO_DISK is not set in the environment",
              "export it on all hosts")):
         dry("checkpoint.stores=" + json.dumps(entries, separators=(",", ":")), f"checkpoint.stores[0]{key}", *texts)
-    refuse_all(8)
+    refuse_all(10)
 
 
 def test_model_configurations():
