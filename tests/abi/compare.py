@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""compare.py COMPILER KEPT TODAY MAP: what the kept headers of 1.0 promise is in today's headers: each
-function, type, member, value and macro, unchanged. Structs with a size may have more members, behind
-what an old one has; all others have the same length. Functions of 1.0 have its version in the map."""
+"""compare.py COMPILER KEPT TODAY MAP: today's headers keep the promises of the kept headers of 1.0: each function,
+type, member, value and macro exists unchanged. A struct with a size may have additional members after the old
+ones; all other structs have the same length. In the map, functions of 1.0 have that version."""
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
-GROWS = re.compile(r'_COUNT$')  # values that are one more than the last
+GROWS = re.compile(r'_COUNT$')  # values that are one more than the last value
 
 
 def flat(text):
@@ -41,7 +41,7 @@ class Headers:
                               check=True, capture_output=True, text=True).stdout
 
     def measure(self, structs, values):
-        """{what: number} by a program compiled with these headers: values, lengths, places of members"""
+        """Returns {what: number}, from a program compiled with these headers: values, sizes, offsets of members."""
         lines = [f'V({name})' for name in values]
         for name in structs:
             lines.append(f'V(sizeof({name}))')
@@ -60,7 +60,7 @@ class Headers:
 
 
 def members(declaration):
-    """The names that it declares: of a function pointer, of arrays, of several after each other."""
+    """Returns the names that it declares: a function pointer, arrays, or several in one declaration."""
     pointer = re.search(r'\(\*(\w+)\)\s*\(', declaration)
     if pointer:
         return [pointer.group(1)]
@@ -71,7 +71,7 @@ def compare_struct(name, kept, today, old, new):
     had, has = kept.structs[name], today.structs[name]
     length = int(old[f'sizeof({name})'])
     if not had[0].startswith('size_t size'):
-        reserved = [m for m in had if 'reserved' in m]  # room that later versions may use
+        reserved = [m for m in had if 'reserved' in m]  # space that later versions may use
         same = [m for m in had if m not in reserved]
         if new[f'sizeof({name})'] != str(length):
             yield f'{name}: {length} bytes for all of 1.x, now {new[f"sizeof({name})"]}'

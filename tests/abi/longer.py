@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""longer.py HEADERS OUT: copies the public headers and gives every struct that begins with its size
-more members at its end, as later versions will."""
+"""longer.py HEADERS OUT: copies the public headers, and adds members at the end of every struct that begins with
+its size, as later versions will."""
 import os
 import re
 import sys

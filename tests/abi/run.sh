@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh PROGRAM FOLDER [ARGUMENT]: the program of 1.0 with the libdcp.so.1 of that folder.
+# run.sh PROGRAM FOLDER [ARGUMENT]: runs PROGRAM, which was built for 1.0, with the libdcp.so.1 in
+# FOLDER.
 set -euo pipefail
 loaded=$(LD_LIBRARY_PATH=$2 ldd "$1" | awk '$1 == "libdcp.so.1" { print $3 }')
 [ "$(realpath "$(dirname "$loaded")")" = "$(realpath "$2")" ] || { echo "loaded $loaded"; exit 1; }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Whether another version of the library writes the same files, and reads those of this one.
+# Checks that two versions of the library write the same files, and read each other's.
 #   tests/abi/same_files.sh OLD NEW [SEED...]
-# OLD, NEW: folders that have libdcp.so.1, such as build/lib of two clones; with the same one twice
-# it shows that the files do not depend on the ranks. Saves random states (random_states.c, PROGRAM
-# or build/tests/bin/random_states) with both on 1 to 8 ranks of one host and of several, compares
-# all files by cmp, and loads those of each with the other. SEEDs are 1 to 5 unless given.
+# OLD, NEW: folders with libdcp.so.1, such as build/lib of two clones; if they are the same folder, this
+# shows that files do not depend on the ranks. Saves random states (random_states.c; PROGRAM or
+# build/tests/bin/random_states) with both versions on 1 to 8 ranks of one host and of several, compares
+# all files by cmp, and loads the files of each with the other. The default SEEDs are 1 to 5.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -23,7 +23,7 @@ run() { # LIBRARY RANKS HOSTS SEED FOLDER save|load
     mpirun --oversubscribe -n "$2" -x LD_LIBRARY_PATH="$1" "$program" "$5" "$4" "$3" "$6"
 }
 
-compare() { # NAME RANKS FOLDER FOLDER PATTERN: of all steps
+compare() { # NAME RANKS FOLDER FOLDER PATTERN: compares the matching files of all steps
     local file
     for file in "$3"/$5; do
         cmp "$file" "$4/${file#"$3"/}" || { echo "$1: other bytes"; exit 1; }
