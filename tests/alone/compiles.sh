@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# compiles.sh COMPILER INCLUDE...: all that calls MPI also compiles, without a warning, where libdcp's
-# own mpi.h of one rank stands for it. INCLUDE: folders of the headers of other libraries.
+# compiles.sh COMPILER INCLUDE...: all sources that call MPI also compile, without a warning, with
+# libdcp's own mpi.h, which has a single rank. INCLUDE: folders with the headers of other libraries.
 set -euo pipefail
 compiler=$1
 shift

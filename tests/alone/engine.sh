@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Engine mpio needs MPI: where there is none, a run that asks for it is refused at its start, before
-# it has trained or written anything.
+# Engine mpio requires MPI: in a build without MPI, a run with that engine is refused at its start,
+# before it has trained or written anything.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/alone_engine.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
