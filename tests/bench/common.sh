@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # its variables are for the scripts beside it
-# Shared by io.sh, peers.sh and inspect.sh: the scratch folder, fio, and dcp-bench's figures.
-# DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (3).
+# Shared by the benchmarks in this folder: the scratch folder, fio, and dcp-bench's figures.
+# DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each case is measured (3).
 
 case ${1-} in
 --help | -h) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" && exit 0 ;;
@@ -20,13 +20,13 @@ need() { # PROGRAM...
     done
 }
 
-make_scratch() { # DIR: a folder in it that goes at the end
+make_scratch() { # DIR: makes a scratch folder in DIR that is removed at the end
     mkdir -p "$1"
     scratch=$(mktemp -d "$1/bench-XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
 }
 
-# fio_gb write|read: GB/s, from fio's terse field of KiB/s.
+# fio_gb write|read: prints GB/s, computed from fio's terse field in KiB/s.
 fio_gb() {
     local field=7
     [ "$1" = read ] || field=48
@@ -35,12 +35,12 @@ fio_gb() {
         --output-format=terse --terse-version=3 | awk -F';' -v f="$field" '{ print $f * 1024 / 1e9 }'
 }
 
-# figures: from JSON objects, a line each, to lines of "seconds GB/s stall".
+# figures: converts JSON objects, one per line, to lines of "seconds GB/s stall".
 figures() {
     sed -nE 's/.*"s": ?([0-9.]+),.*"gb_per_s": ?([0-9.]+),.*"stall_s": ?([0-9.]+).*/\1 \2 \3/p'
 }
 
-# ours RANKS OP REPEAT OPTIONS...: figures of dcp-bench in $scratch/ckpt.
+# ours RANKS OP REPEAT OPTIONS...: prints the figures of dcp-bench in $scratch/ckpt.
 ours() {
     local ranks=$1 op=$2 times=$3
     shift 3
@@ -48,4 +48,4 @@ ours() {
         figures
 }
 
-best() { sort -g | head -n 1; } # the figures of the fewest seconds
+best() { sort -g | head -n 1; } # the figures with the fewest seconds

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# dcp-bench: one JSON object a repeat; what 2 ranks saved 3 ranks and one without mpirun load; only
-# its own earlier steps go; a wrong use is exit 2.
+# dcp-bench prints one JSON object per repeat. A step that 2 ranks saved can be loaded by 3 ranks
+# and by one without mpirun. dcp-bench removes only its own earlier steps. Wrong usage ends with
+# status 2.
 set -euo pipefail
 
 bench=$DCP_BIN/dcp-bench
@@ -17,7 +18,7 @@ expect_status() { # STATUS COMMAND...
     "$@" >out 2>err || got=$?
     [ "$got" = "$want" ] || fail "exit $got, expected $want: $* ($(cat err))"
 }
-expect_objects() { # COUNT OP RANKS [ENGINE], in the file out
+expect_objects() { # COUNT OP RANKS [ENGINE]: checks the objects in the file out
     local n
     n=$(grep -c "^{\"op\":\"$2\",\"engine\":\"${4:-direct}\",\"ranks\":$3,\"bytes\":223200,\"s\":" out || true)
     [ "$n $(wc -l <out)" = "$1 $1" ] || fail "not $1 objects: $(cat out)"

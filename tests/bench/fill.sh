@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fillings of a store on a disk from one in memory, beside fio's sequential writes, which take turns;
-# the medians of both, and their ratio. Exit status 1 where it is below the target, 0.9.
-#   tests/bench/fill.sh DIR     DIR: a folder on the disk to measure; needs 5 GB there, and 2 in
+# Copies steps from a store in memory to one on a disk, in turns with fio's sequential writes; prints
+# the medians of both, and their ratio. Exit status 1 if the ratio is below the target, 0.9.
+#   tests/bench/fill.sh DIR     DIR: a folder on the disk to measure; needs 5 GB there, and 2 GB in
 #                               /dev/shm or MEMORY
 # BENCH_FILL says where the program is (build/tests/bin/bench_fill), RANKS on how many ranks it runs
 # (2), REPEAT how often each is measured (5).

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each benchmark that is a shell script has --help, wants a folder, and makes none that was not asked for.
+# Each benchmark that is a shell script has --help, requires a folder, and makes no other folder.
 set -euo pipefail
 bench=$DCP_SOURCE/tests/bench
 dir=$(mktemp -d)

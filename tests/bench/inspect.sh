@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# dcp-inspect's speed, as one table; exit status 1 where a target is missed. Targets:
+# Measures dcp-inspect's speed and prints one table; exit status 1 if a target is missed. Targets:
 #     verify 2.28 GB from a cold cache               0.85 of fio's O_DIRECT read
 #     diff of two equal checkpoints of that size     0.2 s, warm
 #     ls of 1,000 steps                              0.2 s, warm
 #   tests/bench/inspect.sh DIR     DIR: a folder on the disk to measure; needs 7 GB there
-# DCP_BIN says where the programs are (build/bin), REPEAT how often each is measured (3): the best
-# counts. WORK, options of dcp-bench, and STEPS make it smaller for a trial.
+# DCP_BIN says where the programs are (build/bin), REPEAT how often each is measured (3): the best time
+# counts. For a trial, WORK (options of dcp-bench) and STEPS make the work smaller.
 set -euo pipefail
 
 # shellcheck source=tests/bench/common.sh
@@ -20,7 +20,8 @@ steps=${STEPS:-1000}
 read -ra work <<<"${WORK:-${big[*]}}"
 missed=0
 
-# seconds BEFORE COMMAND...: of the fastest run, each after BEFORE; each has to end well.
+# seconds BEFORE COMMAND...: prints the time of the fastest run. Each run comes after BEFORE, and
+# must succeed.
 seconds() {
     local i start end before=$1
     shift
@@ -33,7 +34,7 @@ seconds() {
     done | best
 }
 
-drop_cache() { # of the first run's step
+drop_cache() { # drops the files of the first run's step from the page cache
     local file
     for file in "$a"/*; do dd of="$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none; done
 }
@@ -44,7 +45,7 @@ timed() { # LABEL SECONDS TARGET
     printf '%-42s %9.3f %6s %7s %7s  %s\n' "$1" "$2" "" "" "$3 s" "$word"
 }
 
-# two runs' steps of one state, whose files are apart on the disk
+# Steps of one state by two runs, so their files share no bytes on the disk.
 for run in a b; do
     mpirun --oversubscribe -n 2 "$bin/dcp-bench" save "$scratch/$run" --repeat 1 "${work[@]}" >/dev/null
 done
@@ -64,10 +65,11 @@ awk -v v="$share" 'BEGIN { exit !(v >= 0.85) }' || { word=MISSED missed=1; }
 printf '%-42s %9.3f %6.2f %7.2f %7s  %s\n' \
     "verify $(awk -v b="$bytes" 'BEGIN { printf "%.2f", b / 1e9 }') GB, cold" "$verify" "$gb" "$share" 0.85 "$word"
 
-"$bin/dcp-inspect" diff "$a" "$b" >/dev/null # warm
+"$bin/dcp-inspect" diff "$a" "$b" >/dev/null # warms the cache
 timed "diff of two such, which are equal" "$(seconds true "$bin/dcp-inspect" diff "$a" "$b")" 0.2
 
-# ls reads no tables, so small steps will do; dcp-bench leaves its last one
+# ls reads no tables, so small steps suffice; dcp-bench keeps only its last step, so each one is
+# copied.
 mkdir "$scratch/many"
 for ((i = 1; i <= steps; i++)); do
     "$bin/dcp-bench" save "$scratch/one" --repeat 1 --layers 1 --hidden 8 --vocab 10 >/dev/null

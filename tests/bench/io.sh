@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Saves and loads of the two standard works beside fio in the same run, as one table; exit status 1
-# where a target is missed. Targets, as shares of fio's O_DIRECT bandwidth:
+# Measures saves and loads of the two standard works beside fio in the same run, and prints one table;
+# exit status 1 if a target is missed. Targets, as shares of fio's O_DIRECT bandwidth:
 #     save 2.28 GB in 276 tensors, 4 ranks          0.9     load on 8 ranks    0.9
 #     save 0.30 GB in 10,806 tensors, 4 ranks       0.35 the first time, 0.6 again
 #     load on 8 ranks                               0.6
@@ -36,7 +36,7 @@ row() { # LABEL FIGURES FIO TARGET
     printf '%-42s %9.3f %6.2f %7.2f %7s  %s\n' "$label" "$s" "$gb" "$share" "$4" "$word"
 }
 
-first_saves() { # OPTIONS...: each by processes and a store that have saved nothing yet
+first_saves() { # OPTIONS...: each by processes and a store that have not saved before
     local i
     for ((i = 0; i < repeat; i++)); do
         rm -rf "$scratch/ckpt"

@@ -3,13 +3,12 @@
 
   tests/bench/io_ranks.py DIR [--ranks 2,4,8,32,64] [--rounds 3] [--small]
 
-All cases take turns, round after round, with fio's writes and reads in each round, since speed on
-a machine that others use changes from minute to minute. The table gives medians over the rounds of
-each case's share of the fio of its round. Targets: a save and a load on 32 ranks have at least 0.9
-of the share that 8 ranks have, with shared memory and without. Exit status 1 where one is missed.
+All cases take turns, round after round, and each round also measures fio's writes and reads, since the speed of a
+shared machine changes from minute to minute. Each case is divided by the fio of its round; the table gives medians of
+these shares over the rounds. Targets: a save and a load on 32 ranks reach at least 0.9 of the share of 8 ranks, with
+shared memory and without. Exit status 1 if one is missed.
 DIR: a folder on the disk to measure; needs 5 GB there. --small: 0.30 GB in 10,806 tensors.
-DCP_BIN says where dcp-bench is (build/bin).
-"""
+DCP_BIN says where dcp-bench is (build/bin)."""
 
 import argparse
 import json
@@ -30,7 +29,7 @@ WAYS = {"1": "shared memory", "0": "messages"}
 
 
 def fio(scratch, direction):
-    """GB/s of 4 MiB requests past the page cache."""
+    """Returns the GB/s of 4 MiB requests that bypass the page cache."""
     out = subprocess.run(
         ["fio", "--name=io", f"--filename={scratch}/fio", "--size=2G", "--bs=4M", f"--rw={direction}", "--direct=1",
          "--ioengine=io_uring", "--iodepth=8", "--fallocate=posix", "--end_fsync=1", "--output-format=json"],
@@ -39,7 +38,7 @@ def fio(scratch, direction):
 
 
 def ours(scratch, ranks, way, op, shape):
-    """GB/s of one save or load, of a process that has saved nothing yet."""
+    """Returns the GB/s of one save or load, by processes that have saved nothing before."""
     out = subprocess.run(
         ["mpirun", "--oversubscribe", "-n", str(ranks), BIN / "dcp-bench", op, scratch / "ckpt", "--repeat", "1",
          *shape],
@@ -48,7 +47,7 @@ def ours(scratch, ranks, way, op, shape):
 
 
 def measure(scratch, ranks, rounds, shape):
-    """Shares of fio by (ranks, way, op), a figure a round."""
+    """Returns shares of fio by (ranks, way, op), with one figure per round."""
     shares = {(n, way, op): [] for n in ranks for way in WAYS for op in ("save", "load")}
     for number in range(rounds):
         base = {"save": fio(scratch, "write"), "load": fio(scratch, "read")}
@@ -60,7 +59,7 @@ def measure(scratch, ranks, rounds, shape):
 
 
 def show(shares, ranks):
-    """Prints the table; returns whether the targets are met."""
+    """Prints the table. Returns true if the targets are met."""
     print(f"{'medians of shares of fio':<26}" + "".join(f"{n:>8}" for n in ranks) + "  ranks")
     met = True
     for way, name in WAYS.items():

@@ -1,29 +1,28 @@
 #!/usr/bin/env python3
-"""Shows that dcp-train learns what PyTorch learns, on 2 ranks; prints a table. Exit status 1 where a
+"""Shows that dcp-train learns what PyTorch learns, on 2 ranks; prints a table. Exit status 1 if a
 target is missed.
 
     learns.py text DIR             200 steps of a small Qwen3 on the sources of Python's standard
-                                   library; PyTorch has the same start, order of samples, AdamW,
-                                   schedule and clipping: validation losses within 1 %
-    learns.py digits DIR           examples/configs/vit-digits.json on scikit-learn's digits: over
-                                   95 % of the 360 that it was not trained on, and transformers
-                                   gives the exported model the same marks
-    learns.py finetune DIR MODEL   MODEL is a Hugging Face folder of a pretrained language model, as
-                                   real_model.py DIR --folder-only makes one; 20 steps in bf16
-                                   after dcp-import: the loss falls, transformers loads the export
-                                   and finds the same validation loss in fp32 (1 %)
-    learns.py chat DIR [MODEL]     30 steps of fine-tuning on chats made by rule, in fp32 and in bf16;
-                                   PyTorch has the same records in the same order: held-out losses
-                                   in fp32 within 1 %, and what examples/sample.py answers before
-                                   and after.
-                                   MODEL has a chat template. Without one, real_model.py DIR
+                                   library. PyTorch has the same start, order of samples, AdamW,
+                                   schedule and clipping. Target: validation losses within 1 %
+    learns.py digits DIR           examples/configs/vit-digits.json on scikit-learn's digits. Targets:
+                                   over 95 % of the 360 digits that it was not trained on, and
+                                   transformers gives the exported model the same loss and accuracy
+    learns.py finetune DIR MODEL   MODEL is a Hugging Face folder of a pretrained language model, such
+                                   as real_model.py DIR --folder-only makes; 20 steps in bf16 after
+                                   dcp-import. Targets: the loss falls, and transformers loads the
+                                   export and finds the same validation loss in fp32 (1 %)
+    learns.py chat DIR [MODEL]     30 steps of fine-tuning on chats made by rules, in fp32 and in bf16.
+                                   PyTorch has the same records in the same order. Target: held-out
+                                   losses in fp32 within 1 %. Also shows the answers of
+                                   examples/sample.py before and after.
+                                   MODEL has a chat template. Without MODEL, real_model.py DIR
                                    --folder-only fetches SmolLM2-135M-Instruct, which stays in DIR,
-                                   or says why it can't, with exit status 77
+                                   or reports why it cannot, with exit status 77
 
-Python needs torch, transformers, safetensors and numpy, for digits scikit-learn as well: the one of
-train_peers.py has all but the last. DCP_BIN: where the programs are (build/bin). DIR: for scratch
-files, which stay where something fails.
-"""
+Python needs torch, transformers, safetensors and numpy, and for digits scikit-learn; the environment of
+train_peers.py has all of these except scikit-learn. DCP_BIN: where the programs are (build/bin). DIR: for
+scratch files, which stay if something fails."""
 import argparse
 import importlib
 import os
@@ -50,9 +49,9 @@ def parse():
 
 
 def load(what):
-    """The module of that name, which imports the peers."""
+    """Imports and returns the module of that name, which imports the peers."""
     try:
-        importlib.import_module("learning.shared")  # sets what the peers read when they are imported
+        importlib.import_module("learning.shared")  # sets variables that the peers read when they are imported
         return importlib.import_module(f"learning.{what}")
     except ModuleNotFoundError as e:
         print(f"learns.py: {sys.executable} has no {e.name}; with one that has, for example "

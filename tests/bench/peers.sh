@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# libdcp beside its peers on the same tensors, ranks and disk, as one table: PyTorch's distributed
-# checkpoint (dcp), torch_checkpointing and Orbax, from PyPI. Exit status 1 where a peer is faster.
-# Saves are durable when the clock stops: a peer's files are synced within its time. Loads are cold.
-# The target: no benchmark slower than the best peer.
+# Compares libdcp with its peers on the same tensors, ranks and disk, and prints one table: PyTorch's
+# distributed checkpoint (dcp), torch_checkpointing and Orbax, from PyPI. Exit status 1 if a peer is
+# faster. A save counts until it is durable: a peer's files are synced within its time. Loads are cold.
+# The target: libdcp is not slower than the best peer in any benchmark.
 #   tests/bench/peers.sh [--only NAME,NAME,...] DIR
-# DIR: a folder on the disk to measure; needs 12 GB there. NAMEs: of systems (fio libdcp dcp
-# torch_checkpointing orbax) and of works (big small); all of a kind where none of it is named.
-# PEERS_VENV: a Python environment for the peers (XDG_CACHE_HOME/libdcp-peers), made and filled by pip
-# where it is missing (6 GB); PEERS_SITE: a site-packages folder with PyTorch, which then is not
-# installed again. DCP_BIN: where dcp-bench is (build/bin). REPEAT: how often each is measured (3): the
-# best counts. LIMIT: seconds that one measurement of a peer may take (900).
+# DIR: a folder on the disk to measure; needs 12 GB there. NAMEs select systems (fio libdcp dcp
+# torch_checkpointing orbax) and works (big small); without a NAME of a kind, all of that kind run.
+# PEERS_VENV: a Python environment for the peers (XDG_CACHE_HOME/libdcp-peers), which pip makes and fills
+# if it is missing (6 GB); PEERS_SITE: a site-packages folder with PyTorch, which is then not installed
+# again. DCP_BIN: where dcp-bench is (build/bin). REPEAT: how often each is measured (3): the best
+# counts. LIMIT: seconds that one measurement of a peer may take (900).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +28,8 @@ if [ $# -ne 1 ]; then
 fi
 need fio mpirun "$bin/dcp-bench" python3
 
-# chosen KIND...: those of the kind that --only names; all where it names none of them.
+# chosen KIND...: prints those names of a kind that --only contains, or all of them if it contains
+# none.
 chosen() {
     local name found=
     for name; do
@@ -51,7 +52,7 @@ packages_of() {
     esac
 }
 
-# install PEER: its packages into the environment; 1 where that fails.
+# install PEER: installs its packages into the environment; returns 1 on failure.
 install() {
     if [ ! -x "$venv/bin/python" ]; then
         python3 -m venv "$venv" || return 1
@@ -74,10 +75,10 @@ row() { # SYSTEM WORK OP FIGURES FIO
             fio ? sprintf("%.2f", gb / fio) : "", op == "async" ? sprintf("%.1f", stall * 1e3) : "" }'
 }
 
-# choose OP: of lines of figures the best: fewest seconds, or for async the shortest call.
+# choose OP: selects the best line of figures: the fewest seconds, or for async the shortest call.
 choose() { if [ "$1" = async ]; then sort -g -k 3 | head -n 1; else best; fi; }
 
-measure() { # SYSTEM WORK OP RANKS FIO COMMAND...: a row of what COMMAND prints, or one that says why not
+measure() { # SYSTEM WORK OP RANKS FIO COMMAND...: a row of COMMAND's figures, or the reason of a failure
     local system=$1 work=$2 op=$3 ranks=$4 fio=$5 found
     shift 5
     found=$("$@" 2>"$scratch/why" | figures | choose "$op") || true
@@ -101,7 +102,7 @@ dcp_bench() { # OP RANKS OPTIONS...
     mpirun --oversubscribe -n "$ranks" "$bin/dcp-bench" "$op" "$scratch/ckpt" --repeat "$repeat" "$@"
 }
 
-each_op() { # SYSTEM WORK COMMAND OPTIONS...: COMMAND OP RANKS OPTIONS...
+each_op() { # SYSTEM WORK COMMAND OPTIONS...: measures COMMAND OP RANKS OPTIONS... for each OP
     local system=$1 work=$2 options
     shift 2
     case $work in
@@ -142,7 +143,7 @@ for name in dcp torch_checkpointing orbax; do
     done
 done
 
-# Ours against the fastest peer, for each work and operation that both have.
+# Compares libdcp with the fastest peer, for each work and operation that both have.
 [ -s "$results" ] || exit 1
 awk '{ key = $2 " " $3; value = $3 == "async" ? $6 : $4
        if ($1 == "libdcp") ours[key] = value

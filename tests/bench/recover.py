@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""How long a failure keeps a run from training: from the kill until a step is done that was not
-done before, by parts as dcp-run tells them, and as it is seen from outside.
+"""How long a failure keeps a run from training: the time from the kill until a new step is done, in parts as dcp-run
+reports them, and as observed from outside.
 
     recover.py [--repeat 3] [one] [three]
 
-one: four ranks on this host; three: a rank on each of three hosts, which are namespaces of this
-machine (tests/hosts), so only for root. A rank is killed, or a host with all that runs there; the
-run goes on with as many ranks, or with those that are left (shrink). The state comes from stores in
-memory. Medians in seconds. "of a start" is what is seen as a share of the time from a run's command
-to its first step, so that it says something on slow or busy machines, too. Exit status 1 where a
-killed rank of one host costs more than such a start. DCP_BIN says where the programs are (build/bin).
-"""
+one: four ranks on this host; three: one rank on each of three hosts, which are namespaces of this machine (tests/hosts)
+and require root. A rank is killed, or a host with all its processes; the run continues with as many ranks, or with
+those that are left (shrink). The state comes from stores in memory. Prints medians in seconds. "of a start" is the
+observed time as a share of the time from a run's command to its first step, so it is meaningful on slow or busy
+machines, too. Exit status 1 if a killed rank on one host costs more than one start. DCP_BIN says where the programs
+are (build/bin)."""
 import argparse, atexit, os, re, shutil, signal, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,7 +18,7 @@ os.environ.setdefault("DCP_BIN", f"{ROOT}/build/bin")
 os.environ.setdefault("DCP_SOURCE", ROOT)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PARTS = ["noticed", "ended", "started", "rebuilt", "loaded", "first step"]
-STEPS = 5  # of a start before something is killed
+STEPS = 5  # steps of a start before the kill
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--repeat", type=int, default=3)
@@ -60,7 +59,7 @@ def lines_of(path):
 
 
 def kill_rank(err):
-    """The second rank, which is on h2 where there are three hosts."""
+    """Kills the second rank, which is on h2 if there are three hosts."""
     if args.where == ["one"]:
         pid = re.search(r"start 1, \d+ ranks, pids \d+ (\d+)", open(err).read())[1]
     else:
@@ -73,7 +72,7 @@ def kill_host(_):
 
 
 def measure(name, ranks, options, kill):
-    """Seconds of each part, their sum, what is seen, and of a start."""
+    """Returns the seconds of each part, their sum, the observed time, and the time of a start."""
     stores = private(name, "partner") if args.where != ["one"] else [
         {"path": f"{MEMORY}/{name}", "every": 1, "keep": 2}]
     path = config(checkpoint={"dir": name, "every": 20, "keep": 2, "stores": stores}, max_steps=1000000,

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# dcp-reshard between world sizes and meshes beside fio, which reads and writes the same bytes at
-# once, in the same run; exit status 1 where a target is missed. Targets:
+# Measures dcp-reshard between world sizes and meshes beside fio, which reads and writes the same bytes
+# simultaneously, in the same run; exit status 1 if a target is missed. Targets:
 #     4 to 8, 8 to 4, 1 to 7, 2x2 (fsdp x tp) to 8 of 2.28 GB     0.8 of fio's bandwidth
 #     memory of a process                                         256 MiB at most, an eighth of it
 #     the same with --memory 128MiB                               128 MiB at most
-# By mpirun on one machine is for comparison: starting MPI takes longer than it gains there.
+# Runs under mpirun on one machine are for comparison: starting MPI takes more time than they save.
 #   tests/bench/reshard.sh DIR     DIR: a folder on the disk to measure; needs 12 GB there
 # DCP_BIN says where dcp-reshard is (build/bin), REPEAT how often each is measured (3): the best
-# counts, and OPTIONS ("--layers 10 --hidden 1024 --vocab 32000") what dcp-bench writes.
+# counts. OPTIONS ("--layers 10 --hidden 1024 --vocab 32000") are those of the dcp-bench that writes the
+# checkpoint.
 set -euo pipefail
 
 # shellcheck source=tests/bench/common.sh
@@ -21,13 +22,13 @@ make_scratch "$1"
 [ -z "${OPTIONS:-}" ] || read -ra big <<<"$OPTIONS"
 missed=0
 
-drop_caches() { # what was written goes to the disk, and out of the page cache
+drop_caches() { # writes files to the disk and drops them from the page cache
     sync
     find "$scratch" -type f -exec dd of={} oflag=nocache conv=notrunc,fdatasync count=0 status=none \;
 }
 
-# fio_both: seconds, as fio has them, in which one job reads `bytes` while another writes as many; its
-# best. From terse fields 9 and 50, the milliseconds of reading and writing.
+# fio_both: prints the fewest seconds in which one job reads `bytes` while another one writes as
+# many. They come from fio's terse fields 9 and 50, the milliseconds of reading and writing.
 fio_both() {
     local mib=$((bytes / 4194304 * 4)) i
     for ((i = 0; i < repeat; i++)); do
@@ -41,7 +42,8 @@ fio_both() {
     done | best
 }
 
-# timed COMMAND...: "seconds peak" of it, the peak in KiB of its largest process.
+# timed COMMAND...: prints "seconds peak"; peak is the memory of the command's largest process in
+# KiB.
 timed() {
     python3 - "$@" <<'PY'
 import resource, subprocess, sys, time
@@ -51,7 +53,8 @@ print("%.3f %d" % (time.monotonic() - start, resource.getrusage(resource.RUSAGE_
 PY
 }
 
-# reshard LABEL TARGET LIMIT_MIB SRC OPTIONS...: the best of some runs, beside fio.
+# reshard LABEL TARGET LIMIT_MIB SRC OPTIONS...: prints a row with the best of several runs, beside
+# fio.
 reshard() {
     local label=$1 target=$2 limit=$3 src=$4 i best_run s kib word=ok
     shift 4

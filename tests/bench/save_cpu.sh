@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What a save takes of the processors beside a computation: the clocks of the save's own threads, of
-# all ranks, as seconds a GB. Of the state of 2.28 GB, and of a small model's 29 MB a rank, by shared
-# memory and by messages; exit status 1 where a median is above the target, 0.2.
+# Measures the processor time of asynchronous saves: the clocks of the save's own threads, of all ranks,
+# as seconds per GB. The states are one of 2.28 GB and a small model's of 29 MB per rank, with shared
+# memory and with messages; exit status 1 if a median is above the target, 0.2.
 #   tests/bench/save_cpu.sh DIR     DIR: a folder on a disk; needs 7 GB there
-# DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (5): the first save
-# of each run, into files that are new, is not counted.
+# DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (5). The first save of
+# each run, which writes new files, is not counted.
 set -euo pipefail
 
 # shellcheck source=tests/bench/common.sh
@@ -19,7 +19,7 @@ make_scratch "$1"
 repeat=${REPEAT:-5}
 missed=0
 
-per_gb() { # RANKS OPTIONS...: of each save but the first
+per_gb() { # RANKS OPTIONS...: prints the seconds per GB of each save except the first
     local ranks=$1
     shift
     rm -rf "$scratch/ckpt"

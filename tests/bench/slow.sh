@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What a save costs where one of four ranks is much slower than the others, and whether its report
-# names that rank: a disk of a private store (loop devices whose writes the kernel throttles, 100
-# MB/s each, then one of them 10 MB/s), and a host (a rank that may use a fiftieth of a processor).
+# Measures saves if one of four ranks is much slower than the others, and checks that their reports name
+# that rank. Slow is a disk of a private store (loop devices whose writes the kernel throttles to 100
+# MB/s each, then one of them to 10 MB/s), or a host (a rank that may use a fiftieth of a processor).
 #   tests/bench/slow.sh DIR     DIR: a folder on a disk; needs 2 GB there and root
 # DCP_BIN says where the programs are (build/bin), REPEAT how often each is measured (3). Exit
-# status 1 where another rank is named in most saves, or none.
+# status 1 if most saves name another rank, or none.
 set -euo pipefail
 
 # shellcheck source=tests/bench/common.sh
@@ -36,7 +36,7 @@ undo() {
 }
 trap undo EXIT
 
-numbers() { # DEVICE: its major and minor number
+numbers() { # DEVICE: prints its major and minor number
     echo $((0x$(stat -c %t "$1"))):$((0x$(stat -c %T "$1")))
 }
 
@@ -53,7 +53,7 @@ make_disks() {
     done
 }
 
-saves() { # ARGUMENTS...: a line a save; in a small share of a processor where the rank is $throttled
+saves() { # ARGUMENTS...: prints one line per save; rank $throttled gets only a small share of a processor
     # shellcheck disable=SC2016 # expanded by the inner shell
     mpirun --oversubscribe -n 4 sh -c '
         if [ "$OMPI_COMM_WORLD_RANK" = "$1" ]; then echo $$ >"$2/cgroup.procs"; fi
@@ -61,13 +61,13 @@ saves() { # ARGUMENTS...: a line a save; in a small share of a processor where t
         tail -n +2
 }
 
-row() { # LABEL WANTED, of the lines of saves
+row() { # LABEL WANTED: prints a row from the lines of the saves
     local lines median named
     lines=$(<"$scratch/lines")
     median=$(sed -E 's/.*"s":([0-9.]+).*/\1/' <<<"$lines" | sort -g |
         awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
     named=$(sed -E 's/.*"slow_rank":([0-9a-z]+).*/\1/' <<<"$lines" | sort | uniq -c |
-        sort -rn | awk 'NR == 1 { print $2 }') # in most saves
+        sort -rn | awk 'NR == 1 { print $2 }') # the rank that most saves name
     if [ "$named" != "$2" ]; then missed=1; fi
     printf '%-46s %8s   %-6s %s\n' "$1" "${median:?$1 failed}" "$named" \
         "$(sed -nE 's/.*("slow_ratio.*)\}/\1/p' <<<"$lines" | tail -n 1)"
@@ -81,7 +81,7 @@ echo "$(numbers "${loops[$slow]}") 10000000" >$throttle
 saves "$scratch/disks" private 64 >"$scratch/lines"
 row "private store, a disk 10 times slower" $slow
 mkdir "$quota"
-echo 2000 >"$quota/cpu.cfs_quota_us" # of 100,000: shared among all its threads
+echo 2000 >"$quota/cpu.cfs_quota_us" # of 100,000, shared by all threads of the rank
 for layout in sharded global; do
     saves "$memory/$layout" $layout 256 >"$scratch/lines"
     row "$layout in memory, alike ranks" null

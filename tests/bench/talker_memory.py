@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""Whether dcp-train --plan is right about the memory of talkers: both published sizes at 3 of their 28 layers.
+"""Checks dcp-train --plan's prediction of the memory of talkers: both published sizes with 3 of their 28 layers.
 
     talker_memory.py DIR [--ranks 1,2] [key=value ...]
 
-Trains each for two steps from random parameters, in fp32 and bf16 with the text parts frozen, and in bf16 with the code
-predictor frozen, too; the second step is saved into a folder below DIR. Prints the memory of the largest rank
-as --plan predicts it and as it was measured, and their ratio. Exit status 1 where one is more than 10 % off the other.
-Needs 13 GB of memory, 7 GB in DIR and ten minutes. Further arguments are settings for dcp-train. DCP_BIN says where it
-is (build/bin).
-"""
+Trains each for two steps from random parameters: with the text parts frozen in fp32 and in bf16, and in bf16 with the
+code predictor frozen, too. The second step is saved into a folder below DIR. Prints the predicted and the measured
+memory of the largest rank, and their ratio. Exit status 1 if they differ by more than 10 %. Needs 13 GB of memory, 7 GB
+in DIR and ten minutes. Further arguments are settings for dcp-train. DCP_BIN says where it is (build/bin)."""
 import argparse
 import json
 import os
@@ -52,7 +50,7 @@ def run(*command):
 
 
 def measure(scratch, ranks, settings):
-    """MiB of a rank, predicted and measured."""
+    """Returns the MiB of a rank, predicted and measured."""
     program = [os.path.join(os.environ.get("DCP_BIN", f"{ROOT}/build/bin"), "dcp-train"), f"{scratch}/config.json"]
     plan = run(*program, "--plan", "--ranks", str(ranks), *settings)
     said = run("mpirun", "--oversubscribe", "-n", str(ranks), *program, *settings)

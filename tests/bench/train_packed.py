@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What data.pack gains: records a second of the same training with records packed, and one a sample.
+"""The gain of data.pack: records per second of the same training with packed records, and with one record per sample.
 
     train_packed.py DIR [--records 512] [--sequence 512] [--steps 6] [--repeat 2] [key=value ...]
 
-Records have lengths as chats do: many short ones, few long ones. Trains a small Llama on them by turns, on one rank,
-with scratch files below DIR, and prints records a second of each and their ratio, beside the ratio of the samples of
-an epoch, which is what packing could gain at most where each sample took as long. Further arguments are settings for
-dcp-train. DCP_BIN says where it is (build/bin).
-"""
+The lengths of the records are distributed like those of chats: many short ones, few long ones. Trains a small Llama on
+them in both ways by turns, on one rank, with scratch files below DIR. Prints the records per second of both ways and
+their ratio, beside the ratio of the numbers of samples in an epoch, which is the largest possible gain if each sample
+takes the same time. Further arguments are settings for dcp-train. DCP_BIN says where it is (build/bin)."""
 import argparse
 import json
 import os
@@ -20,11 +19,11 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = {"model_type": "llama", "vocab_size": 512, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 8192, "tie_word_embeddings": True}
-BATCH = 4  # samples of a step
+BATCH = 4  # samples per step
 
 
 def write_records(path, n, most):
-    """Lengths are log-normal around an eighth of the longest one."""
+    """Writes records whose lengths are log-normal around an eighth of the longest one."""
     generator = random.Random(1)
     lengths = [max(4, min(most + 1, int(generator.lognormvariate(0, 0.8) * most / 8))) for _ in range(n)]
     starts = [0]
@@ -42,7 +41,7 @@ def write_records(path, n, most):
 
 
 def train(args, scratch, pack):
-    """Seconds of the fastest step, and samples of an epoch."""
+    """Returns the seconds of the fastest step, and the number of samples of an epoch."""
     config = {"model": MODEL, "data": {"type": "records", "path": f"{scratch}/records.safetensors", "pack": pack,
                                        "sequence_length": args.sequence},
               "max_steps": args.steps, "train_batch_size": BATCH, "train_micro_batch_size_per_gpu": BATCH,

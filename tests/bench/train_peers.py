@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
-"""Training beside PyTorch FSDP2 on the same cores, as a table.
+"""Compares training with PyTorch FSDP2 on the same cores, and prints a table.
 
     train_peers.py DIR [--only fp32,bf16,ranks4] [--steps 8] [--repeat 2] [--limit 300] [--alone]
                    [--before BIN]
 
-Trains a Qwen3 of 25 M parameters, 8 samples of 256 tokens a rank, with dcp-train and with FSDP2
-(gloo, transformers' Qwen3, fused AdamW, a process a rank), eager and compiled, by turns, and takes
-the fastest step of each after the second: on 2 ranks in fp32 and in bf16, and on 4 ranks in fp32.
-Where the processor has no instructions for bf16, PyTorch's products in it take up to 70 times as
-long as in fp32: there FSDP2 is also tried with the operands of its products widened to fp32, as
-dcp-train does it. An FSDP2 that has not ended after LIMIT seconds is stopped, and counts with the
-steps that it did after the first; what did none is not tried again. If none does any, the ratio is
-given as at least what the time would have made of one step.
-Beside that it prints what share of the machine's cblas_sgemm (2048^3, two threads; numpy's
-OpenBLAS) dcp-train reaches, at 6 operations a parameter and token plus attention, and its mfu,
-which is the share of its own products, and how much of its steps rank 0 waited for gathers. Exit
-status 1 where a target is missed: 1.2, 1.35 and 1.25 times the better FSDP2; 0.85 of sgemm in fp32
-on 2 ranks; under 10 % of waiting on 4 ranks. --alone runs dcp-train without anything to compare it
-to, and needs no PyTorch. --before BIN runs by turns the dcp-train of that folder as well, such as
-an older one's, and prints the time of a step as a ratio to its.
+Trains a Qwen3 of 25 M parameters, with 8 samples of 256 tokens per rank, with dcp-train and with FSDP2 (gloo,
+transformers' Qwen3, fused AdamW, one process per rank), eager and compiled, by turns. The fastest step of each after
+the second counts. The cases are 2 ranks in fp32 and in bf16, and 4 ranks in fp32.
 
-PEERS_VENV: a Python environment for PyTorch (XDG_CACHE_HOME/libdcp-peers), made and filled by pip
-where it is missing (6 GB). DCP_BIN: where dcp-train is (build/bin). DIR: for scratch files.
-"""
+If the processor has no instructions for bf16, PyTorch's bf16 products take up to 70 times as long as its fp32 ones: on
+such a processor FSDP2 is also tried with the operands of its products widened to fp32, as in dcp-train. An FSDP2 that
+has not ended after LIMIT seconds is stopped, and the steps that it did after the first one count; a variant that did
+none is not tried again. If no variant does any, the table gives a lower bound of the ratio, from the time that passed
+without a complete step.
+
+Also prints which share of the machine's cblas_sgemm (2048^3, two threads; numpy's OpenBLAS) dcp-train reaches, at 6
+operations per parameter and token plus attention; its mfu, which is the share of its own products; and the share of its
+steps in which rank 0 waited for gathers. Exit status 1 if a target is missed: 1.2, 1.35 and 1.25 times the better
+FSDP2; 0.85 of sgemm in fp32 on 2 ranks; under 10 % of waiting on 4 ranks. --alone runs only dcp-train, and needs no
+PyTorch. --before BIN also runs the dcp-train in that folder by turns, for example an older one, and prints the ratio
+of the times of a step.
+
+PEERS_VENV: a Python environment for PyTorch (XDG_CACHE_HOME/libdcp-peers), which pip makes and fills if it is missing
+(6 GB). DCP_BIN: where dcp-train is (build/bin). DIR: for scratch files."""
 import argparse
 import collections
 import functools
@@ -50,7 +50,7 @@ MODEL = {"model_type": "qwen3", "vocab_size": 256, "hidden_size": 512, "intermed
 BATCH, SEQUENCE = 8, 256
 WARM_UP = 2  # steps at the start that are not counted
 SGEMM_TARGET = 0.85
-WAIT_TARGET = 0.1  # of a step, for gathers
+WAIT_TARGET = 0.1  # share of a step, for waiting for gathers
 BEFORE = "dcp-train before"
 NEVER = float("inf")
 Case = collections.namedtuple("Case", "name dtype ranks target")
@@ -76,7 +76,7 @@ def prepare_venv():
 
 
 def flop_a_token():
-    """6 a parameter, and 12 * layers * heads * head_dim * sequence for attention."""
+    """Returns 6 per parameter, plus 12 * layers * heads * head_dim * sequence for attention."""
     m = MODEL
     hidden, dim = m["hidden_size"], m["head_dim"]
     q, kv = m["num_attention_heads"] * dim, m["num_key_value_heads"] * dim
@@ -88,13 +88,13 @@ def flop_a_token():
 
 
 def has_bf16(python):
-    """Whether the processor has what oneDNN computes bf16 products with."""
+    """Returns true if the processor has the instructions that oneDNN uses for bf16 products."""
     code = "import torch; print(torch.ops.mkldnn._is_mkldnn_bf16_supported())"
     return run(python, "-c", code).strip() == "True"
 
 
 def variants(case, python):
-    """What FSDP2 is run with, by name."""
+    """Returns the variants of FSDP2 to run, by name."""
     modes = {"FSDP2 eager": (), "FSDP2 compiled": ("--compile",)}
     if case.dtype == "bf16" and not has_bf16(python):
         modes = {f"{name}, wide": (*options, "--widen") for name, options in modes.items()} | modes
@@ -114,8 +114,7 @@ print(2 * 2048**3 / min(once() for _ in range(12)))"""
 
 
 def ours(case, scratch, steps, folder=BIN):
-    """The fastest step's seconds, its mfu, and the share of all counted steps that gathers were
-    waited for."""
+    """Returns the fastest step's seconds, its mfu, and the share of all counted steps spent waiting for gathers."""
     metrics = os.path.join(scratch, "metrics.jsonl")
     with tempfile.TemporaryDirectory(dir=scratch) as ckpt:
         run("mpirun", "--oversubscribe", "-n", case.ranks, os.path.join(folder, "dcp-train"),
@@ -131,8 +130,8 @@ def ours(case, scratch, steps, folder=BIN):
 
 
 def peer(python, case, scratch, args, name, options):
-    """The fastest warm step's seconds, or infinite where it did none within the limit; and how
-    long it was at a step that it did not end."""
+    """Returns the fastest warm step's seconds, infinite if it did none within the limit; and the time spent in a
+    step that it did not complete."""
     command = [python, os.path.join(HERE, "peers/peer_fsdp2.py"),
                os.path.join(scratch, "model.json"), "--ranks", str(case.ranks), "--batch",
                str(BATCH), "--sequence", str(SEQUENCE), "--dtype", case.dtype, "--steps",
@@ -180,7 +179,7 @@ def row(case, system, seconds, sgemm, note=""):
 
 
 def compare(case, best, seconds):
-    """How many times as fast as FSDP2, in words, and whether that is enough."""
+    """Returns the speed as a multiple of FSDP2's, in words, and whether that is enough."""
     fastest = min(peer_s for peer_s, _ in best.values())
     if fastest < NEVER:
         ratio = fastest / seconds
@@ -191,7 +190,7 @@ def compare(case, best, seconds):
 
 
 def judge(case, ratio, share, waited):
-    """Prints the verdicts; how many targets are missed. ratio: as compare has it; ratio, share:
+    """Prints the verdicts. Returns the number of missed targets. ratio: as compare returns it; ratio and share are
     None with --alone."""
     checks = [ratio] if ratio else []
     if case.name == "fp32" and share is not None:

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What saves cost training: the same training with a save at every step and with none.
+"""The cost of saves for training: the same training with a save at every step and with none.
 
     train_saves.py DIR [--config FILE] [--ranks 2] [--steps 24] [--repeat 3] [key=value ...]
 
-Trains the quickstart's model (or FILE) by turns with and without saves, REPEAT times each, with the
-steps saved below DIR, and prints the median seconds of a step of each run and, of the best of each,
-the share of the speed that saves leave. Exit status 1 where it is below the target, 0.98. Further
-arguments are settings for dcp-train. DCP_BIN says where it is (build/bin).
-"""
+Trains the quickstart's model (or FILE) by turns with and without saves, REPEAT times each, with the steps saved below
+DIR. Prints the median seconds of a step of each run, and, from the best run of each kind, the share of the speed that
+remains with saves. Exit status 1 if it is below the target, 0.98. Further arguments are settings for dcp-train. DCP_BIN
+says where it is (build/bin)."""
 import argparse
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The benchmarks of training on a GPU go through on the CPU, with a small model and dcp-train alone: both
-print what they measured. How fast that was is no matter."""
+"""The benchmarks of training on a GPU run on the CPU, with a small model and dcp-train alone, and both print their
+measurements, whose values do not matter."""
 import contextlib
 import io
 import os

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""What a snapshot of 10 GB of a GPU's memory costs the training step beside it.
+"""The cost of a snapshot of 10 GB of a GPU's memory for the training step beside it.
 
     snapshots.py DIR [--layers 44] [--batches 8,4,2] [--samples 384] [--steps 5] [--limit 120]
 
-Trains a Qwen3 whose parameters and moments are 10 GB, in bf16, with a save after every second step,
-and compares the steps that a save goes on beside with those between them. A step has many samples, so
-that the save ends within it: as many as let all steps end within the limit, which two short steps
-before tell, in the first of the micro-batches that fits. Steps are saved below DIR. Exit status 1
-where a step with a save takes more than 1.02 times as long as one without. DCP_BIN: where dcp-train
-is.
-"""
+Trains a Qwen3 whose parameters and moments are 10 GB, in bf16, with a save after every second step, and compares the
+steps beside a save with the others. A step has many samples, so the save ends within it. Two short steps before the run
+determine how many samples let all steps end within the limit; micro-batches have the first size that fits. Steps are
+saved below DIR. Exit status 1 if a step with a save takes more than 1.02 times as long as one without. DCP_BIN: where
+dcp-train is."""
 import argparse
 import os
 import shutil
@@ -21,11 +19,11 @@ import time
 import train
 
 MOST = 1.02
-PROBE = 32  # samples of a step of the run that is for its time alone
+PROBE = 32  # samples per step of the run that only measures the time of a step
 
 
 def run(scratch, batch, samples, steps, limit, *options):
-    """From its own start, without the steps of a run before."""
+    """Runs dcp-train from its beginning, without the steps of an earlier run."""
     shutil.rmtree(os.path.join(scratch, "ckpt"), ignore_errors=True)
     metrics = os.path.join(scratch, f"metrics{batch}-{samples}-{steps}.jsonl")
     status, _, errors = train.ended(
@@ -36,7 +34,7 @@ def run(scratch, batch, samples, steps, limit, *options):
 
 
 def samples_that_fit(scratch, batch, args, deadline):
-    """A fifth of the time that is left after another start is for saves."""
+    """A fifth of the time that remains after another start is for saves."""
     begin = time.monotonic()
     _, steps, _ = run(scratch, batch, PROBE, 2, deadline - begin)
     if len(steps) < 2:

@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""Training on one GPU beside PyTorch FSDP2, as a table.
+"""Compares training on one GPU with PyTorch FSDP2, and prints a table.
 
     train.py DIR [--batches 16,8,4] [--steps 8] [--layers 28] [--limit 150] [--alone]
 
-Trains a model of the shape of Qwen3-0.6B, in bf16 with fp32 state, on samples of 1024 random tokens,
-with dcp-train and with FSDP2 (transformers' Qwen3, or where that is missing one in plain
-PyTorch, with PyTorch's own attention, fused AdamW; eager, and with every layer compiled). Each takes
-the first of the batches that fits its memory. Printed are the fastest step after the second as tokens
-a second, model operations (6 a parameter and token, and attention's) as a share of 990 TFLOP/s, and
-the most memory that nvidia-smi saw in use. What can't be measured here is said and left out. Exit
-status 1 where dcp-train fails, is slower than compiled FSDP2, or takes more memory than it; 77 where
-compiled FSDP2 was not measured. DCP_BIN: where dcp-train is. DIR: for scratch files.
-"""
+Trains a model of the shape of Qwen3-0.6B, in bf16 with fp32 state, on samples of 1024 random tokens, with dcp-train and
+with FSDP2 (fused AdamW; eager, and with every layer compiled). FSDP2 uses transformers' Qwen3, or, if that is missing,
+one in plain PyTorch with PyTorch's own attention. Each uses the first of the batches that fits its memory. Prints for
+the fastest step after the second the tokens per second, the model operations (6 per parameter and token, plus
+attention) as a share of 990 TFLOP/s, and the most memory in use according to nvidia-smi. Reports what cannot be
+measured here, and leaves it out. Exit status 1 if dcp-train fails, is slower than compiled FSDP2, or uses more memory;
+77 if compiled FSDP2 was not measured. DCP_BIN: where dcp-train is. DIR: for scratch files."""
 import argparse
 import array
 import contextlib
@@ -35,12 +33,12 @@ MODEL = {"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "inte
          "rope_theta": 1000000.0, "tie_word_embeddings": True}
 SEQUENCE = 1024
 DEVICE = "cuda"
-PEAK = 990e12  # operations a second of an H100's or H200's bf16 tensor cores, dense
-WARM_UP = 2    # steps at the start that are not counted
+PEAK = 990e12  # operations per second of the bf16 tensor cores of an H100 or H200, dense
+WARM_UP = 2  # steps at the start that are not counted
 
 
 def flop_a_token():
-    """6 a parameter, and 12 * layers * heads * head_dim * sequence for attention."""
+    """Returns 6 per parameter, plus 12 * layers * heads * head_dim * sequence for attention."""
     m = MODEL
     hidden, dim, layers = m["hidden_size"], m["head_dim"], m["num_hidden_layers"]
     q, kv = m["num_attention_heads"] * dim, m["num_key_value_heads"] * dim
@@ -50,7 +48,7 @@ def flop_a_token():
 
 
 class Memory:
-    """The most MiB in use on the GPU while this is entered, less what was in use before."""
+    """The peak of the MiB in use on the GPU while this context is entered, less those in use before."""
 
     def used(self):
         try:
@@ -93,8 +91,8 @@ def write_inputs(scratch):
 
 
 def ended(command, limit):
-    """Exit status and output of a command; None and what it said where it took too long. None of
-    its processes is left."""
+    """Returns a command's exit status and output; None and its output so far if it took too long. None of its
+    processes is left."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -111,7 +109,7 @@ def ended(command, limit):
 
 
 def whole_lines(text):
-    """Its lines but for one that was not written to its end."""
+    """Returns the lines, except a last one that is not complete."""
     return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -140,7 +138,7 @@ def peer(scratch, batch, args, limit, *options):
 
 
 def measure(name, once, batches, deadline):
-    """Tokens a second and MiB, with the first batch that fits; None where there is none."""
+    """Returns tokens per second and MiB with the first batch that fits; None if none fits."""
     for batch in batches:
         left = deadline - time.monotonic()
         if left < 5:
@@ -167,7 +165,8 @@ def version_of(package):
 
 
 def measure_peers(scratch, batches, args, deadline):
-    """Eager first, which is quick; compiling has what time that leaves. Result of the second."""
+    """Runs the eager variant first, which starts quickly; the compiled one gets the rest of the time. Returns the
+    second one's result."""
     torch, transformers = version_of("torch"), version_of("transformers")
     if not torch:
         print("FSDP2: left out, python3 has no PyTorch", flush=True)

@@ -1,5 +1,5 @@
-"""A pretrained language model fine-tuned on chats by dcp-train and by PyTorch: the same records in the same order, and
-what it answers before and after."""
+"""A pretrained language model is fine-tuned on chats by dcp-train and by PyTorch, with the same records in the
+same order; shows its answers before and after."""
 import json
 import os
 import subprocess
@@ -16,15 +16,16 @@ from .shared import ENV, RANKS, ROOT, judge, run, sample_numbers, split_paramete
 
 STEPS, BATCH, SEED, HELD_OUT = 30, 8, 3, 64
 LR, WARM_UP, MIN_LR, DECAY, BETAS, CLIP = 1e-4, 3, 0.1, 0.1, (0.9, 0.95), 1.0
-MOST_TOKENS = 129  # of a record; samples of 128 have a token more, to be predicted
+MOST_TOKENS = 129  # the length of a record; samples of 128 have one more token, which is only predicted
 WARM = 2  # steps at the start whose time does not count
 IGNORED = -100
 TARGET = 0.01
-FIRST_LOSS = 1e-4  # at the start nothing but rounding differs: the order and the model are the same
+FIRST_LOSS = 1e-4  # only rounding differs at the start: the order of samples and the model are the same
 
 
 def fetch_model(folder):
-    """The model of real_model.py, which stays in folder; where it can't be had, this ends as that script does."""
+    """Returns the model of real_model.py, which stays in folder. If it is not available, this ends as that script
+    does."""
     script = os.path.join(ROOT, "tests/bench/real_model.py")
     done = subprocess.run([sys.executable, script, folder, "--folder-only"], stdout=subprocess.PIPE, text=True,
                           env=ENV | {"PEERS_VENV": sys.prefix})
@@ -35,7 +36,7 @@ def fetch_model(folder):
 
 
 def write_records(scratch, model):
-    """dcp-train's `data`, as the example's last line has it."""
+    """Writes the records. Returns dcp-train's `data`, as the example's last line prints it."""
     path, records = (os.path.join(scratch, name) for name in ("chats.jsonl", "records.safetensors"))
     chats.write(path)
     said = run(sys.executable, os.path.join(ROOT, "examples/chat_to_records.py"), records, path, "--tokenizer", model,
@@ -46,7 +47,8 @@ def write_records(scratch, model):
 
 
 def samples_of(path, sequence):
-    """ids and targets [records, sequence]: each token is to predict the next one, which counts where its mask is 1."""
+    """Returns ids and targets [records, sequence]: each token predicts the next one, which counts if its mask is
+    1."""
     file = load_file(path)
     starts = file["starts"]
     ids = numpy.zeros((len(starts) - 1, sequence), numpy.int64)
@@ -59,7 +61,8 @@ def samples_of(path, sequence):
 
 
 def loss_of(model, ids, targets, reduction="mean"):
-    """Over the tokens that count. No mask for what fills a sample: under a causal one nothing before it sees it."""
+    """Returns the loss over the tokens that count. The filling of a sample needs no mask: with causal attention,
+    no earlier token attends to it."""
     logits = model(input_ids=ids).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED,
                                              reduction=reduction)
@@ -80,7 +83,7 @@ def our_config(model, data):
 
 
 def train_pytorch(folder, data):
-    """As our metrics, a dict a step; and the held-out loss before the first step."""
+    """Returns metrics like dcp-train's, one dict per step, and the held-out loss before the first step."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ids, targets = samples_of(data["path"], data["sequence_length"])
     held_out = samples_of(data["eval_path"], data["sequence_length"])
@@ -89,7 +92,7 @@ def train_pytorch(folder, data):
     before, lines = evaluate(model, held_out), []
     for step in range(1, STEPS + 1):
         start = time.perf_counter()
-        schedule.step()  # before the update: its first step is at 1/WARM_UP of the rate, as ours is
+        schedule.step()  # before the update: the first step has 1/WARM_UP of the rate, as in dcp-train
         chosen = sample_numbers(step, BATCH, len(ids), SEED)
         loss = loss_of(model, ids[chosen], targets[chosen])
         loss.backward()
@@ -102,7 +105,7 @@ def train_pytorch(folder, data):
 
 
 def sample(model, checkpoint):
-    """What follows the question, asked in the model's chat template."""
+    """Returns the continuation of the question, which is asked in the model's chat template."""
     asked = [{"role": "user", "content": chats.question(*chats.ASKED)}]
     text = AutoTokenizer.from_pretrained(model).apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     return run(sys.executable, os.path.join(ROOT, "examples/sample.py"), checkpoint, text, "--tokens", 40).strip()

@@ -1,12 +1,13 @@
-"""Small conversations made by rule: sums, in one turn or two, and what parts of Python do, in its own words."""
+"""Small conversations made by rules: sums, in one turn or two, and descriptions of parts of Python, in the words
+of its docstrings."""
 import builtins
 import json
 import math
 import random
 
 SUMS, SEED = 240, 7
-LARGEST = 60  # of the numbers that are added
-ASKED = (12, 7)  # is in none of the conversations
+LARGEST = 60  # the numbers that are added
+ASKED = (12, 7)  # does not occur in any conversation
 OWNERS = {"": builtins, "str.": str, "list.": list, "dict.": dict, "set.": set, "bytes.": bytes, "int.": int,
           "float.": float, "math.": math}
 
@@ -35,7 +36,7 @@ def sums(rng):
 
 
 def python_parts():
-    """Of each function and type with a name and a text of its own, the first sentence."""
+    """Returns the first sentence of the docstring of each function and type that has a name and a docstring."""
     for prefix, owner in OWNERS.items():
         for name, part in vars(owner).items():
             paragraphs = (getattr(part, "__doc__", None) or "").strip().split("\n\n")

@@ -1,4 +1,4 @@
-"""A ViT trained on scikit-learn's handwritten digits, as the example has it, and judged on the fifth
+"""A ViT is trained on scikit-learn's handwritten digits, as in the example, and evaluated on the fifth of them
 that it has not seen."""
 import json
 import os
@@ -21,7 +21,7 @@ def read_idx(path, header):
 
 
 def peer_marks(exported, folder):
-    """Loss and accuracy that transformers finds for the exported model."""
+    """Returns the loss and accuracy that transformers finds for the exported model."""
     images = read_idx(os.path.join(folder, "t10k-images-idx3-ubyte"), 16).reshape(-1, 1, 8, 8)
     labels = torch.tensor(read_idx(os.path.join(folder, "t10k-labels-idx1-ubyte"), 8)).long()
     model = ViTForImageClassification.from_pretrained(exported).eval()

@@ -1,5 +1,5 @@
-"""A pretrained language model, imported, trained for some steps in bf16, exported and judged by
-transformers before and after."""
+"""A pretrained language model is imported, trained for some steps in bf16 and exported; transformers evaluates it
+before and after."""
 import json
 import logging
 import os
@@ -18,7 +18,7 @@ TARGET = 0.01
 
 
 class Heard(logging.Handler):
-    """What transformers has to say while it loads."""
+    """The messages of transformers while it loads."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -30,7 +30,7 @@ class Heard(logging.Handler):
 
 
 def write_tokens(scratch, model):
-    """Token ids of Python's sources: paths of those to train on and to evaluate on."""
+    """Writes token ids of Python's sources. Returns the paths of the files for training and for evaluation."""
     paths = []
     for name, text in zip(("train", "eval"), library_text(TRAIN_BYTES, EVAL_BYTES), strict=True):
         path = os.path.join(scratch, name)
@@ -42,7 +42,8 @@ def write_tokens(scratch, model):
 
 
 def peer_loss(folder, path):
-    """Mean loss over the windows of a file of tokens, in fp32; parameters of the model."""
+    """Returns the mean loss over the windows of a file of tokens, in fp32, and the number of the model's
+    parameters."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     wide = model.config.vocab_size > 65536
     ids = numpy.fromfile(path, dtype="<u4" if wide else "<u2").astype(numpy.int64)

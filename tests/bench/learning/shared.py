@@ -1,4 +1,4 @@
-"""What the demonstrations share: running our programs, batches in dcp-train's order, the schedule."""
+"""Shared by the demonstrations: running dcp-train and the tools, batches in dcp-train's order, and the schedule."""
 import glob
 import json
 import os
@@ -8,7 +8,7 @@ import sysconfig
 import warnings
 
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TQDM_DISABLE="1")
-# PyTorch's schedules step before the update, as ours does.
+# PyTorch's schedules step before the update, as dcp-train's do.
 warnings.filterwarnings("ignore", message="Detected call of .lr_scheduler.step")
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
 BIN = os.environ.get("DCP_BIN", os.path.join(ROOT, "build/bin"))
@@ -31,7 +31,7 @@ def tool(name, *args):
 
 
 def train(folder, name, config, *overrides):
-    """Trains on RANKS ranks; the lines of metrics.jsonl. The checkpoint is in folder/name."""
+    """Trains on RANKS ranks. Returns the lines of metrics.jsonl. The checkpoint is in folder/name."""
     path, lines = os.path.join(folder, f"{name}.json"), os.path.join(folder, f"{name}.jsonl")
     with open(path, "w") as f:
         json.dump(config, f)
@@ -47,8 +47,8 @@ def judge(what, figure, ok):
 
 
 def library_text(train_bytes, eval_bytes):
-    """Real text that is wherever this runs, some to train on and other to evaluate on: the sources
-    of Python's standard library by name, every eighth file for evaluation."""
+    """Returns real text that exists wherever this runs, for training and for evaluation: the sources of Python's
+    standard library sorted by name, with every eighth file for evaluation."""
     paths = sorted(glob.glob(os.path.join(sysconfig.get_paths()["stdlib"], "*.py")))
     parts = (b"".join(open(p, "rb").read() for i, p in enumerate(paths) if (i % 8 == 0) == held_out)
              for held_out in (False, True))
@@ -59,7 +59,7 @@ def library_text(train_bytes, eval_bytes):
 
 
 def philox(counter, key):
-    """Philox4x32-10; its first word."""
+    """Returns the first word of Philox4x32-10."""
     c, k = list(counter), list(key)
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -69,7 +69,8 @@ def philox(counter, key):
 
 
 def permute(i, n, seed, epoch):
-    """Where dcp-train finds sample i of n of an epoch: a Feistel network, walked until it is < n."""
+    """Returns the place of dcp-train's sample i of n in an epoch: a Feistel network, applied repeatedly until the
+    result is < n."""
     bits = 1
     while 1 << 2 * bits < n:
         bits += 1
@@ -85,12 +86,12 @@ def permute(i, n, seed, epoch):
 
 
 def sample_numbers(step, batch, n, seed):
-    """Numbers of the samples of a step, which is counted from 1, among the n of an epoch."""
+    """Returns the numbers of the samples of a step among the n of an epoch; steps count from 1."""
     return [permute(g % n, n, seed, g // n) for g in range((step - 1) * batch, step * batch)]
 
 
 def split_parameters(model, no_decay, decay):
-    """Groups of AdamW: what has no_decay in its name does not decay."""
+    """Returns groups for AdamW: parameters with a word of no_decay in their names do not decay."""
     named = dict(model.named_parameters()).items()
     return [{"params": [p for n, p in named if no_decay not in n], "weight_decay": decay},
             {"params": [p for n, p in named if no_decay in n], "weight_decay": 0.0}]

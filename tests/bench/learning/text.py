@@ -1,4 +1,4 @@
-"""The same small Qwen3 trained on the same real text by dcp-train and by PyTorch, from one start."""
+"""The same small Qwen3 is trained on the same real text by dcp-train and by PyTorch, from the same start."""
 import os
 
 import numpy
@@ -9,10 +9,10 @@ from transformers import (Qwen3Config, Qwen3ForCausalLM,
 from .shared import judge, library_text, sample_numbers, split_parameters, train
 
 STEPS, EVERY, BATCH, SEQUENCE, SEED = 200, 50, 16, 128, 5
-TRAIN_BYTES, EVAL_BYTES = 300_000, 40_000  # an epoch ends in the run: the next one has another order
+TRAIN_BYTES, EVAL_BYTES = 300_000, 40_000  # the epoch ends within the run: the next one has another order
 LR, WARM_UP, MIN_LR, DECAY, BETAS, CLIP = 2e-3, 20, 0.1, 0.1, (0.9, 0.95), 1.0
 TARGET = 0.01
-FIRST_LOSS = 1e-5  # at the start nothing but rounding differs: the order and the model are the same
+FIRST_LOSS = 1e-5  # only rounding differs at the start: the order of samples and the model are the same
 
 
 def write_start(folder):
@@ -38,7 +38,7 @@ def our_config(folder):
 
 
 def windows(text):
-    """[samples, SEQUENCE + 1] of a text's bytes; each sample's last is the next one's first."""
+    """Returns [samples, SEQUENCE + 1] of a text's bytes; each sample's last byte is the first one of the next."""
     tokens = numpy.frombuffer(text, dtype=numpy.uint8).astype(numpy.int64)
     n = (len(tokens) - 1) // SEQUENCE
     return torch.tensor(numpy.stack([tokens[i * SEQUENCE:(i + 1) * SEQUENCE + 1] for i in range(n)]))
@@ -56,7 +56,8 @@ def evaluate(model, samples):
 
 
 def train_pytorch(folder, text, eval_text):
-    """As our metrics: a dict a step with loss, grad_norm, and eval_loss where it is due."""
+    """Returns metrics like dcp-train's: one dict per step with loss, grad_norm, and eval_loss if there was an
+    evaluation."""
     model = Qwen3ForCausalLM.from_pretrained(os.path.join(folder, "start"), dtype=torch.float32)
     samples, held_out = windows(text), windows(eval_text)
     optimizer = torch.optim.AdamW(split_parameters(model, "norm", DECAY), lr=LR, betas=BETAS)
@@ -64,7 +65,7 @@ def train_pytorch(folder, text, eval_text):
                                                            min_lr_rate=MIN_LR)
     lines = []
     for step in range(1, STEPS + 1):
-        schedule.step()  # before the update: its first step is at 1/WARM_UP of the rate, as ours is
+        schedule.step()  # before the update: the first step has 1/WARM_UP of the rate, as in dcp-train
         loss = loss_of(model, samples[sample_numbers(step, BATCH, len(samples), SEED)])
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()

@@ -1,14 +1,13 @@
-"""PyTorch FSDP2 on the CPU: a process a rank, a thread each, gloo, transformers' Qwen3 (where it is
-missing qwen3_torch.py's), fused AdamW. With --device cuda on GPUs: a process a GPU, NCCL.
+"""PyTorch FSDP2 on the CPU: one process with one thread per rank, gloo, transformers' Qwen3 (qwen3_torch.py's if that
+is missing), fused AdamW. With --device cuda on GPUs: one process per GPU, NCCL.
 
     peer_fsdp2.py MODEL.json --ranks N --batch B --sequence S --dtype fp32|bf16 [--compile]
                   [--widen] [--steps K] [--device cpu|cuda]
 
-Trains on random tokens, B samples a rank, and prints the seconds of each step as it ends, a line
-each; on stderr when the first one begins, by CLOCK_MONOTONIC. --widen turns the operands of linear
-layers and of attention from bf16 to fp32, and what comes out back: PyTorch does not, and its own
-bf16 products take up to 70 times as long as those in fp32 on a processor without instructions.
-"""
+Trains on random tokens, with B samples per rank, and prints the seconds of each step when it ends, one per line. stderr
+gets the time at which the first one begins, by CLOCK_MONOTONIC. --widen converts the operands of linear layers and of
+attention from bf16 to fp32, and the results back. PyTorch does not do that, and its own bf16 products take up to 70
+times as long as those in fp32 on a processor without bf16 instructions."""
 import argparse
 import json
 import os
@@ -26,7 +25,7 @@ except ImportError:  # PyTorch before 2.6
     from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
 try:
     from transformers import Qwen3Config, Qwen3ForCausalLM
-except (ImportError, RuntimeError):  # missing, or not for this PyTorch
+except (ImportError, RuntimeError):  # not installed, or not for this version of PyTorch
     from qwen3_torch import Qwen3
     Qwen3Config = None
 

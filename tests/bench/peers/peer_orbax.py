@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 
 def make_state(sharding):
-    """The arrays, or for a load what they are to be."""
+    """Returns the arrays, or for a load their descriptions."""
     state = {}
     for name, shape in work.shapes(args).items():
         if args.op == "load":

@@ -1,9 +1,8 @@
 """torch_checkpointing, DCP's successor. Usage: peer_torch_checkpointing.py save|load DIR --ranks N ...
 
-Its asynchronous saves want CUDA, so there is no `async`. Two of its defaults are replaced: files are
-written through the page cache (its O_DIRECT writer fails with EINVAL at sizes that are no multiple of a
-page), and what ranks tell each other goes over gloo, not over CUDA tensors.
-"""
+Its asynchronous saves require CUDA, so there is no `async`. Two of its defaults are replaced: files are written through
+the page cache (its O_DIRECT writer fails with EINVAL at sizes that are no multiple of a page), and ranks exchange
+messages by gloo, not as CUDA tensors."""
 
 import torch.distributed as dist
 from torch_checkpointing import CheckpointManager, ItemSpec

@@ -1,8 +1,7 @@
-"""Qwen3 in plain PyTorch, with transformers' names and results, for where transformers is missing.
+"""Qwen3 in plain PyTorch, with transformers' names and results, for use if transformers is missing.
 
-    model = Qwen3(json.load(file))
-    model(input_ids=tokens, labels=tokens).loss     # mean over what follows each token
-"""
+model = Qwen3(json.load(file))
+model(input_ids=tokens, labels=tokens).loss     # the mean loss of predicting each next token"""
 import types
 
 import torch

@@ -1,4 +1,4 @@
-"""A peer of PyTorch on several ranks of this host: processes over gloo, the state as DTensors."""
+"""Runs a peer of PyTorch on several ranks of this host: processes with gloo, whose state consists of DTensors."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def make_state(args, mesh, rank):
 
 
 def check(args, state, rank):
-    """First and last row of each tensor's shard are what was saved."""
+    """Checks that the first and last row of each tensor's shard have the saved values."""
     for name, shape in work.shapes(args).items():
         first, end = work.rows_of(shape, rank, args.ranks)
         for row in {first, end - 1} if end > first else ():
@@ -40,7 +40,7 @@ def check(args, state, rank):
 
 
 def measure(args, peer, state, rank):
-    """Seconds of one operation on all ranks, and of its call alone."""
+    """Returns the seconds of one operation on all ranks, and of its call alone."""
     if rank == 0 and args.op == "load":
         work.make_cold(args.dir)
     if rank == 0 and args.op != "load":
@@ -71,7 +71,7 @@ def run(rank, args, make_peer, port):
     dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
     state = make_state(args, init_device_mesh("cpu", (args.ranks,)), rank)
     for _ in range(args.repeat):
-        peer = make_peer()  # torch_checkpointing's second save would leave its metadata out
+        peer = make_peer()  # torch_checkpointing's second save would otherwise lack its metadata
         seconds, stall = measure(args, peer, state, rank)
         if args.op == "load":
             check(args, state, rank)

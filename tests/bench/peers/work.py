@@ -1,6 +1,5 @@
-"""The works that every peer saves and loads: dcp-bench's tensors, a parameter and two moments each, in
-fp32, cut on dimension 0; and what all peers need around them: arguments, durability, cold files, a row.
-"""
+"""The works that every peer saves and loads: dcp-bench's tensors, one parameter and two moments each, in fp32, cut
+on dimension 0. Also shared by all peers: arguments, durability, cold files, and the output."""
 
 import argparse
 import json
@@ -41,7 +40,7 @@ def arguments():
 
 
 def shapes(args):
-    """{name: shape} of all tensors, of all three kinds."""
+    """Returns {name: shape} of all tensors, of all three kinds."""
     h = args.hidden
     model = {"model.embed_tokens.weight": (args.vocab, h), "model.norm.weight": (h,)}
     for layer in range(args.layers):
@@ -62,14 +61,14 @@ def total_bytes(args):
 
 
 def rows_of(shape, rank, ranks):
-    """The rank's rows, as torch.chunk cuts them: first and end."""
+    """Returns the first row and the end of the rank's rows, cut as torch.chunk does."""
     chunk = -(-shape[0] // ranks)
     return min(shape[0], rank * chunk), min(shape[0], (rank + 1) * chunk)
 
 
 def rows(name, shape, first, end):
-    """Rows of a tensor: numbers that differ in all tensors, and that no compression makes much smaller,
-    as those of a trained model. Mixed from the elements' indices by MurmurHash3's last step."""
+    """Returns rows of a tensor: numbers that differ in all tensors, and that compression makes hardly smaller, as
+    with a trained model's. They are mixed from the elements' indices by MurmurHash3's last step."""
     width = math.prod(shape[1:])
     bits = numpy.arange(first * width, end * width, dtype=numpy.uint32)
     bits += numpy.uint32(zlib.crc32(name.encode()))
@@ -86,7 +85,7 @@ def files(folder):
 
 
 def make_durable(folder, rank=0, ranks=1):
-    """fsync of this rank's share of the files, and of the folders."""
+    """Syncs this rank's share of the files, and the folders."""
     paths = [path for i, path in enumerate(files(folder)) if i % ranks == rank]
     if rank == 0:
         paths += [base for base, _, _ in os.walk(folder)] + [os.path.dirname(folder)]
@@ -97,7 +96,7 @@ def make_durable(folder, rank=0, ranks=1):
 
 
 def make_cold(folder):
-    """Drops the files from the page cache; they must be durable."""
+    """Drops the files, which must be durable, from the page cache."""
     make_durable(folder)
     for path in files(folder):
         descriptor = os.open(path, os.O_RDONLY)

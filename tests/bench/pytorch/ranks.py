@@ -2,12 +2,12 @@
 
   ranks.py save|load|async DIR --ranks N --layers L --hidden H --vocab V --rounds R --systems NAME,...
 
-Rank 0 prints a line of JSON for each call: system, op, seconds, those of the call alone, bytes; of libdcp_copied, whose
-call copies (libdcp's program fences), those of the slowest rank's, and memcpy_s, what memcpy takes that rank, on all at
-once, of the tensors' bytes from where they are into one piece of memory that was used before. A save is durable when
-the clock stops, a load is cold, and what it brings is checked. Before the clock starts libdcp's store is open and the
-state declared, as in a program that saves now and then and in dcp-bench; libdcp_at_once is a call of libdcp.load alone.
-"""
+Rank 0 prints one line of JSON per call: system, op, seconds, the seconds of the call alone, and bytes. libdcp's program
+waits at a fence; libdcp_copied has no fence, and its call copies. For libdcp_copied the line has the slowest rank's
+seconds of the call, and memcpy_s: the time of memcpy on that rank, with all ranks copying simultaneously, from the
+tensors' memory into a piece of memory that was used before. The time of a save ends when it is durable; a load is cold,
+and its values are checked. libdcp's store is opened and the state declared before the time starts, as in a program that
+saves now and then, and as in dcp-bench; libdcp_at_once is a single call of libdcp.load."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ class Libdcp:
 
 
 class LibdcpCopied(Libdcp):
-    """A program that does not fence."""
+    """A program that does not wait at a fence."""
 
     copies = True
 
@@ -68,7 +68,7 @@ class LibdcpCopied(Libdcp):
 
 
 def slowest(seconds):
-    """Of all ranks."""
+    """Returns the largest value of all ranks."""
     most = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return float(most)
@@ -85,7 +85,7 @@ class LibdcpAtOnce:
 
 
 class Peer:
-    """One of those that tests/bench/peers.sh runs."""
+    """One of the systems that tests/bench/peers.sh runs."""
 
     def __init__(self, module, folder):
         self.make, self.folder = module.Peer, folder
@@ -116,7 +116,7 @@ def make_system(name, folder, state):
 
 
 def measure(args, name, system, state):
-    """Seconds until all have it durable or loaded, and those of this rank's call."""
+    """Returns the seconds until the state is durable or loaded on all ranks, and those of this rank's call."""
     folder, rank = f"{args.dir}/{name.removesuffix('_at_once')}", dist.get_rank()
     if args.op == "load" and rank == 0:
         work.make_cold(folder)

@@ -1,11 +1,13 @@
-"""FSDP2 training of a model of 25 million parameters under torchrun, with a save at every second step beside the next
-one: 0.3 GB. Rank 0 prints as JSON the median step beside a save, with the call that began it, that of the others, and their
-ratio; first with saves that copy, without a fence, then with those that don't, with one. A step of 1,024 tokens a rank takes some 2 s on two cores. What a save takes from it doesn't depend on its
-length, and most of that is not the library's: two threads that only write as many bytes past the page cache, without
-copies and sums, took 43 and 57 ms from such steps on a virtual machine, and a whole save 40 to 48.
+"""FSDP2 training of a model of 25 million parameters under torchrun; at every second step, 0.3 GB are saved beside the
+next step. Rank 0 prints as JSON the median step beside a save, including the call that began the save, the median of the
+other steps, and their ratio: first with saves that copy, without a fence, then with saves that do not copy, with a
+fence.
 
-  train.py DIR --steps N
-"""
+A step of 1,024 tokens per rank takes some 2 s on two cores. The time that a save takes from it does not depend on its
+length, and most of that time is not the library's: two threads that only write as many bytes past the page cache,
+without copies and sums, took 43 and 57 ms from such steps on a virtual machine, and a whole save 40 to 48 ms.
+
+  train.py DIR --steps N"""
 
 import argparse
 import json
@@ -34,7 +36,7 @@ def make_model():
 
 
 def train(args, model, optimizer, copies):
-    """Median seconds of a step beside a save, and of others."""
+    """Returns the median seconds of the steps beside a save, and of the others."""
     tokens = torch.randint(WORDS, (SEQUENCES, TOKENS + 1))
     times = {False: [], True: []}
     with libdcp.Store(f"{args.dir}/{'copied' if copies else 'fenced'}", keep=2) as store:
@@ -54,7 +56,8 @@ def train(args, model, optimizer, copies):
                 state = store.declare({"model": weights, "optimizer": moments})
             if step > 4:
                 times[step % 2 == 1].append(taken)
-            if step % 2 == 0:  # beside the next step; what the call takes is that one's, unless it copies
+            # The save runs beside the next step, to which the time of the call belongs unless the call copies.
+            if step % 2 == 0:
                 start = time.perf_counter()
                 store.save_async(step, state, copy=copies)
                 called = time.perf_counter() - start

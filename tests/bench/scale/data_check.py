@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the simulated requests to files with those of real runs, one for one.
+"""Compares the simulated requests to files with those of real runs, one by one.
 
-A simulation that is wrong would prove nothing. Real ranks on this host write down the requests of
-their queues; where the queue goes without io_uring, strace sees them as system calls, too.
-"""
+A wrong simulation would prove nothing. Real ranks on this host record the requests of their queues; if the queue works
+without io_uring, strace sees them as system calls, too."""
 import os
 import pathlib
 import re
@@ -15,12 +14,12 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
 import cases
 
-BIN, MOST = pathlib.Path(sys.argv[1]), int(sys.argv[2])  # the programs; the most ranks
+BIN, MOST = pathlib.Path(sys.argv[1]), int(sys.argv[2])  # the folder of the programs; the largest number of ranks
 del sys.argv[1:3]  # names of cases may follow
 MPIRUN = ["mpirun", "--oversubscribe", "-n"]
 CALL = re.compile(r"^(\d+) +(pwrite64|pread64)\(\d+<([^>]*)>.*, (\d+), (\d+) *\) += \d+$")
 UNFINISHED = "<unfinished ...>"
-WORLDS = [  # ranks, ranks a host, DCP_SHARED_MEMORY, layout
+WORLDS = [  # ranks, ranks per host, DCP_SHARED_MEMORY, layout
     (4, 4, 1, "global"),
     (4, 4, 0, "global"),
     (4, 2, 1, "global"),
@@ -69,7 +68,7 @@ def compare(what, simulated, real):
 
 
 def join_resumed(lines):
-    """Calls that strace has told of in two parts, as another thread's came in between."""
+    """Joins calls that strace reports in two parts, because another thread's call came between."""
     begun = {}
     for line in lines:
         thread, text = line.split(maxsplit=1)
@@ -82,7 +81,7 @@ def join_resumed(lines):
 
 
 def requests_in(path, rank):
-    """What the threads of the queue did with the last step's file; tables are read by the main one."""
+    """Returns the requests of the queue's threads to the last step's file; the main thread reads tables."""
     lines = path.read_text(errors="replace").splitlines()
     main = lines[0].split()[0]
     for call in filter(None, map(CALL.match, join_resumed(lines))):
@@ -106,7 +105,8 @@ def check_by_strace(scratch, ranks):
 
 
 def check_worlds(layout, shared):
-    """Simulated and real requests are the same for each world of the table with this layout and kind of memory."""
+    """Checks that simulated and real requests are equal in each world of the table with this layout and kind of
+    memory."""
     for ranks, host, *kind in WORLDS:
         if kind == [shared, layout] and ranks <= MOST:
             what = f"{ranks} ranks, {host} a host, {layout}" + ("" if shared else ", no shared memory")

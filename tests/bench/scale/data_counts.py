@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Asserts what moving data costs ranks on several hosts, as counts of the simulation (data_scale).
+"""Checks the cost of moving data for ranks on several hosts, as counts of the simulation (data_scale).
 
-The figures are those of docs/scale.md, for a small state; a change may only make them smaller.
-"""
+The limits are the figures of docs/scale.md, for a small state; a change may only lower them."""
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import cases
 
 PROGRAM = sys.argv.pop(1)  # names of cases may follow
-LAYOUTS = {  # arguments; the most that each figure may be
+LAYOUTS = {  # arguments; the maximum of each figure
     "fsdp": ("tiny --ranks 64 --host 8", {
         "bytes written over the state's": 1.02,
         "bytes in writes that are short or begin within a MiB": 0.031,

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""What moving data costs many ranks, as a table: data_table.py [--only WORD] [--json FILE] [--write FILE]
+"""The cost of moving data for many ranks, as a table: data_table.py [--only WORD] [--json FILE] [--write FILE]
 
-Runs the simulation (data_scale) for each state and number of ranks of docs/scale.md, which takes up to 20 GB,
-and prints the figures in Markdown; with --write it puts them in place of the tables in that file.
-"""
+Runs the simulation (data_scale) for each state and number of ranks in docs/scale.md, which requires up to 20 GB, and
+prints the figures in Markdown; with --write it replaces the tables in that file."""
 import argparse
 import concurrent.futures
 import json
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 
-CASES = {  # title: arguments. A model's layers are alike, so that some will do
+CASES = {  # title: arguments. The layers of a model are alike, so a few suffice.
     "8B on 512": "8b --ranks 512",
     "8B, HSDP 8 x 64": "8b --ranks 512 --shards 64",
     "70B on 4,096": "70b --ranks 4096 --layers 4",
@@ -22,7 +21,7 @@ CASES = {  # title: arguments. A model's layers are alike, so that some will do
     "small on 4,096": "small --ranks 4096 --layers 40",
     "small on 16,384": "small --ranks 16384 --layers 4",
 }
-# First those that nearly fill the memory of a machine of 24 GB, then two at a time.
+# First the cases that nearly fill the memory of a machine with 24 GB, then two at a time.
 ALONE = ["405B on 16,384", "small on 16,384"]
 LANES = [["small on 4,096", "small on 512"], ["8B on 512", "8B, HSDP 8 x 64", "70B on 4,096"]]
 BEGIN, END = "<!-- tables of data_table.py -->\n", "<!-- end -->\n"
@@ -121,7 +120,7 @@ def table(operation, figures, results):
 
 
 def write_into(path, text):
-    """Between the marks of the file."""
+    """Replaces the text between the marks of the file."""
     old = path.read_text()
     begin, end = old.index(BEGIN) + len(BEGIN), old.index(END)
     path.write_text(old[:begin] + text + old[end:])
