@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What bash's completion offers, asked as bash asks: subcommands, options, their words, keys of the
+# The completions that bash offers, requested as bash does: subcommands, options and their words,
+# keys of the configuration and their words, and the program that dcp-run starts.
 # configuration and their words, and the program that dcp-run starts.
 . "$(dirname "$0")/tools_lib.sh"
 . "$DCP_SOURCE/docs/completion/dcp.bash"
 
-# offers EXPECTED WORDS...: the last of the words is completed to these, sorted. = is a word to bash.
+# offers EXPECTED WORDS...: the completions of the last word are EXPECTED, sorted. To bash, = is a
+# word of its own.
 offers() {
     local expected=$1 n=$#
     COMP_WORDS=("${@:2}")
@@ -23,7 +25,7 @@ offers "save" dcp-bench s
 offers "--repeat" dcp-bench save dir --r
 offers "verify" dcp-inspect ver
 offers "--all" dcp-inspect verify --a
-offers "" dcp-inspect show "" # files
+offers "" dcp-inspect show "" # completes file names
 offers "global sharded" dcp-reshard a b --layout ""
 offers "sharded" dcp-reshard a b --layout s
 offers "sharded" dcp-reshard a b --layout = s
@@ -37,7 +39,7 @@ offers "--dry-run --help --ids --plan --plot --print-config --print-keys --prove
 offers "data.dtype= data.eval_path= data.frames= data.pack= data.path= data.sequence_length= data.sources= data.tokenizer= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
 offers "idx records safetensors speech text tokens" dcp-train config.json data.type =
-offers "" dcp-train config.json data.path = dat # files
+offers "" dcp-train config.json data.path = dat # completes file names
 offers "true" dcp-train config.json checkpoint.async = t
 offers "never" dcp-train config.json checkpoint.resume = n
 offers "optimizer.params.weight_decay=" dcp-train config.json optimizer.params.w
@@ -48,10 +50,10 @@ offers "--ranks --restart-ranks" dcp-run -n 4 --r
 offers "seed=" dcp-run -n 4 -- dcp-train config.json se
 offers "--print-config --print-keys --prove-every" dcp-run -n 4 -- dcp-train config.json --pr
 offers "cosine" dcp-run -n 4 -- dcp-train config.json scheduler.type = cos
-offers "" dcp-run -n 4 --watch d # files
+offers "" dcp-run -n 4 --watch d # completes file names
 offers "fail same shrink" dcp-run --on-failure ""
 offers "ctl" dcp-run ""
-offers "" dcp-run ctl "" # files
+offers "" dcp-run ctl "" # completes file names
 offers "resize save status stop" dcp-run ctl ckpt/.control ""
 offers "save status stop" dcp-run ctl ckpt/.control s
 offers "" dcp-run ctl ckpt/.control resize ""

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# dcp-run ctl, with a program that tells dcp-run nothing: what is asked is answered; a second
-# dcp-run for the same directory, and another user, are refused; what a killed one left is
-# replaced at once, and of two that start at the same moment one runs.
+# dcp-run ctl, with a program that reports nothing to dcp-run: requests are answered. A second
+# dcp-run for the same directory is refused, and so is another user. What a killed dcp-run left is
+# replaced at once; if two start simultaneously, only one runs.
 . "$(dirname "$0")/dcp_run_lib.sh"
 control=$dir/ckpt/.control
 
-# gives STATUS COMMAND...: stdout in $dir/answer, stderr in $dir/said.
+# gives STATUS COMMAND...: COMMAND exits with STATUS. Its stdout goes to $dir/answer, its stderr to
+# $dir/said.
 gives() {
     local expected=$1 status=0
     shift
@@ -13,7 +14,7 @@ gives() {
     [ $status -eq "$expected" ] || fail "$*: exit $status, expected $expected: $(cat "$dir/said")"
 }
 tells() { grep -q -- "$1" "$dir/said" || fail "not told: $1, but: $(cat "$dir/said")"; }
-holds() { # PYTHON: of the answer, `a`
+holds() { # PYTHON: an expression that is true of the answer, `a`
     python3 -c 'import json, sys; a = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' \
         "$dir/answer" "$1" || fail "not so: $1 of $(cat "$dir/answer")"
 }
@@ -33,7 +34,7 @@ until_true up 1
 gives 0 dcp-run ctl "$control" status
 holds "a['ranks'] == 2 and a['start'] == 1 and a['pid'] == $run and len(a['members']) == 2"
 holds "a['state'] == 'running'"
-gives 0 dcp-run ctl "$dir/ckpt" status # the directory names it, too
+gives 0 dcp-run ctl "$dir/ckpt" status # ctl finds the socket in the directory, too
 gives 0 dcp-run ctl "$control" save
 until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1"
 
@@ -41,7 +42,7 @@ gives 2 dcp-run -n 1 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir"
 tells "process $run on $(uname -n) supervises this run already"
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$dir" "$dir/ckpt"
-    cp "$DCP_BIN/dcp-run" "$dir/dcp-run" # where that user finds it
+    cp "$DCP_BIN/dcp-run" "$dir/dcp-run" # a place that this user can read
     library=$(dirname "$(ldd "$DCP_BIN/dcp-run" | sed -n 's/.*libdcp\.so.* => \([^ ]*\) .*/\1/p')")
     mkdir "$dir/lib" && cp "$library"/libdcp.so* "$dir/lib"
     gives 2 setpriv --reuid 65534 --regid 65534 --clear-groups env LD_LIBRARY_PATH="$dir/lib" \
@@ -58,7 +59,7 @@ holds "a['ranks'] == 3 and a['start'] == 2"
 gives 2 dcp-run ctl "$control" resize 0
 gives 2 dcp-run ctl "$control" resize
 
-# stopped before there are ranks: they end when they appear
+# A stop that is requested before any rank exists: the ranks end as soon as they appear.
 mkdir "$dir/bin"
 printf '#!/bin/sh\nuntil [ "$*" = --version ] || [ -e %s ]; do sleep 0.01; done\nexec %s "$@"\n' "$dir/go" "$(command -v mpirun)" >"$dir/bin/mpirun"
 chmod +x "$dir/bin/mpirun"
@@ -74,7 +75,8 @@ status=0
 wait $early || status=$?
 [ $status -eq 143 ] || fail "exit $status after an early stop, expected 143"
 
-# killed, and started again at once; its ranks, which hold what they inherited, live on for a moment
+# dcp-run is killed and started again at once; the old ranks, which hold what they inherited, live
+# on for a moment.
 first=$(pids 2)
 kill -KILL $run
 run -n 2 --control "$control" -- "$DCP_RUN_RANK" "$dir" stubborn
@@ -83,11 +85,11 @@ until_true gone $first
 gives 0 dcp-run ctl "$control" status
 holds "a['pid'] == $run"
 gives 0 dcp-run ctl "$control" stop
-kill -TERM $run # they are stubborn
+kill -TERM $run # the ranks ignore the request
 ends 3
 [ ! -e "$control" ] || fail "$control is left"
 
-# two at once: one is refused, before it has started anything
+# Two start simultaneously: one is refused before it has started anything.
 rm -f "$dir"/up.*
 for i in 1 2; do
     "$DCP_BIN/dcp-run" -n 1 --watch "$dir/ckpt" -- "$DCP_RUN_RANK" "$dir" 2>"$dir/err.$i" &
@@ -107,7 +109,8 @@ done
 [[ $statuses = " 0 2" || $statuses = " 2 0" ]] || fail "exit$statuses, expected 0 and 2"
 [ ! -e "$control" ] || fail "$control is left"
 
-# a path that is too long for a socket: a file that names one; killed, and started again
+# A path that is too long for a socket holds a file that names one, also after a kill and another
+# start.
 long=$dir/$(printf '%0100d' 0)/.control
 export XDG_RUNTIME_DIR=$dir/runtime
 mkdir "$(dirname "$long")" "$XDG_RUNTIME_DIR"
@@ -127,7 +130,8 @@ ends 143
 [ -z "$(ls "$XDG_RUNTIME_DIR")" ] || fail "left: $(ls "$XDG_RUNTIME_DIR")"
 echo 0 >"$dir/exit"
 
-# a directory that cannot hold it: the run goes on; where --control asks for it, it does not
+# A directory that cannot contain a socket: the run continues without one, unless --control requests
+# it.
 gives 0 dcp-run -n 1 --watch /proc -- "$DCP_RUN_RANK" "$dir"
 tells "warning: no requests are taken: cannot make the control socket /proc/.control"
 gives 2 dcp-run -n 1 --control "$dir/none/socket" -- "$DCP_RUN_RANK" "$dir"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What Open MPI keeps in files lies in folders of each start, which are gone when it has ended,
-# however it and dcp-run have ended; folders of others that look alike are left.
+# Open MPI's files are in folders of each start. They are removed when the start has ended, however
+# the start and dcp-run have ended; similar folders of others stay.
 . "$(dirname "$0")/dcp_run_lib.sh"
 mkdir "$dir/tmp" "$dir/shm" "$dir/theirs"
 export OMPI_MCA_orte_tmpdir_base=$dir/tmp OMPI_MCA_btl_vader_backing_directory=$dir/shm
@@ -34,15 +34,16 @@ begin
 kill -KILL $run
 until_true none_left
 
-# Nobody is left to remove them: the next dcp-run does. Its look comes before its first start.
+# No process is left to remove the folders, so the next dcp-run does it, before its first start.
 begin
 first=$(pids 1 | cut -d' ' -f1)
-kill -STOP "$run" # so that it does not notice
+kill -STOP "$run" # so it does not notice that its ranks end
 kill -KILL "$(parent_of "$(parent_of "$first")")" "$run"
 until_true gone $(pids 1)
 [ "$(folders)" -eq 2 ] || fail "the folders are gone already"
 
-# What is no left-over: no mark, others may write, a link, somebody holds it, another name.
+# Folders that are not leftovers: without the mark, writable for others, a link, locked by a
+# process, or with another name.
 mkdir -m 700 "$dir"/tmp/dcp-run.{unmark,locked,longname} "$dir/theirs/marked"
 mkdir -m 777 "$dir/tmp/dcp-run.public"
 chmod 777 "$dir/tmp/dcp-run.public"
@@ -61,7 +62,7 @@ for name in unmark locked longname public linked; do
 done
 [ -e "$dir/theirs/marked/.dcp-run" ] || fail "what a link leads to is removed"
 [ "$(folders)" -eq 5 ] || fail "folders of the killed run are left: $(ls "$dir/tmp" "$dir/shm")"
-exec 9<&- # now its owner is dead
+exec 9<&- # now the owner is dead
 run -n 1 -- "$DCP_RUN_RANK" "$dir"
 ends 0
 [ ! -e "$dir/tmp/dcp-run.locked" ] || fail "the folder of a dead run is left"

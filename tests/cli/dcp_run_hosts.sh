@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# --hosts and --on-failure over one host: what a rank's death and a changed file do to the number of
-# ranks, and host files with which nothing is started. (tests/hosts has several hosts.)
+# --hosts and --on-failure with a single host: how a rank's death and a change of the file affect
+# the number of ranks, and host files with which nothing is started. (tests/hosts has several
+# hosts.)
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 ranks() { pids "$1" | wc -w; }
 
-# has K N: start K comes up with N ranks.
+# has K N: start K runs on N ranks.
 has() {
     until_true started "$1"
     [ "$(ranks "$1")" -eq "$2" ] || fail "start $1 has $(ranks "$1") ranks, not $2"
@@ -14,7 +15,8 @@ has() {
 
 kill_one() { kill -KILL "$(pids "$1" | awk '{print $1}')"; }
 
-# refused WORDS ARGS...: wrong usage, said so, with nothing started.
+# refused WORDS ARGS...: ends with status 2 and a message that contains WORDS, without starting
+# anything.
 refused() {
     local words=$1
     shift
@@ -24,7 +26,7 @@ refused() {
     [ ! -e "$dir/started" ] || fail "something was started: $*"
 }
 
-# as many ranks as are left, down to --min; the file's change makes good what was left out
+# As many ranks as are left, but at least --min; after a change of the file the run grows again.
 echo 'localhost slots=3' >"$dir/hosts"
 run -n 3 --min 2 --max 4 --hosts "$dir/hosts" --on-failure shrink -- "$DCP_RUN_RANK" "$dir"
 has 1 3
@@ -37,7 +39,7 @@ has 4 4
 says 'the hosts have changed'
 says 'start 4, planned, on 4 ranks'
 
-# a file that is of no use changes nothing, and one that follows does
+# A file that cannot be used changes nothing; a later valid one does.
 echo 'localhost slots=1' >"$dir/hosts"
 until_true grep -q 'fewer than --min 2' "$dir/err"
 echo 'localhost slts=3' >"$dir/hosts"
@@ -49,7 +51,7 @@ echo 0 >"$dir/exit"
 ends 0
 rm "$dir/exit"
 
-# this host without a file
+# This host, without a file.
 run -n 2 --on-failure shrink -- "$DCP_RUN_RANK" "$dir"
 has 1 2
 kill_one 1
@@ -63,7 +65,7 @@ kill_one 1
 ends 3
 says 'on-failure fail'
 
-# a host that cannot be reached is a failure, not a status of the program
+# A host that cannot be reached is a failure; its status is not taken for the program's.
 printf 'localhost slots=1\nhost.invalid slots=1\n' >"$dir/hosts"
 OMPI_MCA_plm_rsh_agent=/bin/false run -n 2 --hosts "$dir/hosts" --max-restarts 1 -- true
 ends 3
@@ -73,7 +75,7 @@ says '--on-failure shrink goes on without it'
 refused 'no such file' -n 2 --hosts "$dir/nowhere"
 echo 'localhost:2' >"$dir/hosts"
 refused "hosts:1: no host name 'localhost:2'" -n 2 --hosts "$dir/hosts"
-echo '-x slots=2' >"$dir/hosts" # no option of ssh
+echo '-x slots=2' >"$dir/hosts" # must not become an option of ssh
 refused "hosts:1: no host name '-x'" -n 2 --hosts "$dir/hosts"
 echo 'localhost slots=2' >"$dir/hosts"
 refused '-n 3 is above the number of slots' -n 3 --hosts "$dir/hosts"

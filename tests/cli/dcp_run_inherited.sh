@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Children that dcp-run had before it became dcp-run are no part of its job: they outlive a start that
-# failed, one whose guard was killed, and dcp-run.
+# Child processes that dcp-run had before it became dcp-run do not belong to its job: they outlive a
+# start that failed, a start whose guard was killed, and dcp-run.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 trap 'kill "$(cat "$dir/sleeper")" 2>/dev/null || true; rm -rf "$dir"' EXIT

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# dcp-run itself is killed: no process of its job lives on: no rank that ignores SIGTERM or is
-# stopped, with an mpirun and a guard that are stopped, too, and nothing that a rank has started in a session of
-# its own. Who reads its output sees the end. The process between dcp-run and mpirun, which sees to
-# that, may be killed as well: dcp-run goes on.
+# dcp-run itself is killed. No process of its job survives: neither ranks that ignore SIGTERM or are
+# stopped, with mpirun and the guard stopped as well, nor a process that a rank has started in a
+# session of its own. A reader of dcp-run's output sees its end. If the guard, the process between
+# dcp-run and mpirun that ends the others, is killed instead, dcp-run goes on.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 parent_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status"; }
 stopped() { grep -q '^State:[[:space:]]*T' "/proc/$1/status"; }
 
-# A rank, and a process that it leaves to itself.
+# A rank, and a process that it starts in another session.
 rank='setsid sh -c "echo \$\$ >>$1/left; exec sleep 1000" & exec "$DCP_RUN_RANK" "$1" stubborn'
 run -n 3 -- sh -c "$rank" sh "$dir"
 until_true started 1
@@ -35,7 +35,7 @@ kill -KILL "$(cat "$dir/pid")"
 until_true gone $reader $(pids 1)
 
 rm -f "$dir"/up.*
-# it leaves a process whose main thread has ended, which looks like a zombie
+# leaves a process whose main thread has ended, which looks like a zombie
 threads='import ctypes, os, threading, time
 threading.Thread(target=time.sleep, args=(1000,)).start()
 open(os.environ["LEFT"], "w").write(str(os.getpid()))
@@ -51,7 +51,7 @@ mpirun=$(parent_of "${ranks[0]}")
 left=$(cat "$dir/threads")
 kill -KILL "$(parent_of "$mpirun")"
 until_true started 2
-until_true gone "$mpirun" "${ranks[@]}" # one that is ending has no environment any more, but is not gone yet
+until_true gone "$mpirun" "${ranks[@]}" # an ending process has no environment any more, but still exists
 [ ! -e "/proc/$left" ] || fail "a process without a main thread lives on"
 until_true up 2
 echo 0 >"$dir/exit"

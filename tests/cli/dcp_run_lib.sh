@@ -1,9 +1,9 @@
-# To be sourced by the tests of dcp-run: a scratch folder $dir that goes at the end, and waiting for
-# conditions. $DCP_RUN_RANK is the program of dcp_run_rank.c.
+# Sourced by the tests of dcp-run: makes a scratch folder $dir, which is removed at the end, and
+# defines functions that wait for conditions. $DCP_RUN_RANK is the program of dcp_run_rank.c.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_run.XXXXXX")
 trap 'kill -KILL $(jobs -pr) 2>/dev/null || true; rm -rf "$dir"' EXIT
-# where a killed mpirun leaves things
+# Where a killed mpirun leaves its files.
 export OMPI_MCA_orte_tmpdir_base="$dir" OMPI_MCA_btl_vader_backing_directory="$dir"
 
 fail() {
@@ -12,7 +12,7 @@ fail() {
     exit 1
 }
 
-# until_true COMMAND...: waits until it holds, at most 60 s.
+# until_true COMMAND...: waits until COMMAND succeeds, at most 60 s.
 until_true() {
     local deadline=$((SECONDS + 60))
     until "$@" 2>/dev/null; do
@@ -21,31 +21,31 @@ until_true() {
     done
 }
 
-# run ARGS...: dcp-run in the background, its pid in $run, its stderr in $dir/err.
+# run ARGS...: starts dcp-run in the background, with its pid in $run and its stderr in $dir/err.
 run() {
     : >"$dir/err"
     "$DCP_BIN/dcp-run" "$@" 2>"$dir/err" >"$dir/out" &
     run=$!
 }
 
-# pids K: the ranks' pids of start K, and fails where there is no such start.
+# pids K: prints the pids of the ranks of start K; fails if that start does not exist.
 pids() { sed -n "s/^dcp-run: start $1, [0-9]* ranks\{0,1\}, pids //p" "$dir/err" | grep .; }
 
 started() { pids "$1" >/dev/null; }
 
-# up K: all ranks of start K have set themselves up.
+# up K: all ranks of start K are ready.
 up() {
     local pid
     started "$1" || return 1
     for pid in $(pids "$1"); do [ -e "$dir/up.$pid" ] || return 1; done
 }
 
-gone() { # PIDS...: none of them lives (a zombie does not)
+gone() { # PIDS...: none of these processes is alive; a zombie is not alive
     local pid
     for pid; do ! grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status" 2>/dev/null || return 1; done
 }
 
-# ends STATUS: dcp-run ends with it.
+# ends STATUS: dcp-run ends with STATUS.
 ends() {
     local status=0
     wait "$run" || status=$?

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# --logs: what each rank of each start prints is in a file of its own, with date and time, and on the
-# console with time and rank. A folder that cannot be made ends dcp-run before anything is started.
+# --logs: the output of each rank of each start is in its own file, each line with date and time,
+# and on the console, each line with time and rank. If the folder cannot be made, dcp-run ends
+# before it starts anything.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 time='[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\.[0-9]{3}'

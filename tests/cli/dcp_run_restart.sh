@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A rank is killed: dcp-run restarts on the numbers of ranks that it was given, the last one again,
-# and nothing of the start before is left by then. The same for a killed mpirun, and one that is
-# stopped.
+# A rank is killed: dcp-run restarts on the given numbers of ranks, of which the last one repeats,
+# and no process of the start before is left by then. This also holds if mpirun is killed, and if it
+# is stopped.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 run -n 3 --restart-ranks 4,2 -- "$DCP_RUN_RANK" "$dir"
@@ -18,14 +18,14 @@ says "restart 1 of 3, on 4 ranks"
 second=($(pids 2))
 [ ${#second[@]} -eq 4 ] || fail "start 2 has ${#second[@]} ranks"
 until_true up 2
-kill -KILL "$(awk '/^PPid:/ {print $2}' "/proc/${second[0]}/status")" # mpirun itself
+kill -KILL "$(awk '/^PPid:/ {print $2}' "/proc/${second[0]}/status")" # mpirun
 
 until_true started 3
 gone "${second[@]}" || fail "a rank of start 2 lives on"
 third=($(pids 3))
 [ ${#third[@]} -eq 2 ] || fail "start 3 has ${#third[@]} ranks"
 until_true up 3
-# stopped, these would not see that a rank has ended
+# These processes are stopped, so they would not notice that a rank has ended.
 mpirun=$(awk '/^PPid:/ {print $2}' "/proc/${third[0]}/status")
 kill -STOP "$mpirun" "$(awk '/^PPid:/ {print $2}' "/proc/$mpirun/status")"
 kill -KILL "${third[0]}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# SIGTERM and SIGINT reach every rank, which may take its time to end; SIGKILL follows after --grace;
-# SIGUSR1 is passed on to those that it does not end.
+# SIGTERM and SIGINT reach every rank, which may take its time to end; after --grace dcp-run sends
+# SIGKILL. SIGUSR1 is passed on to the ranks that it does not kill.
 . "$(dirname "$0")/dcp_run_lib.sh"
 
 for signal in TERM INT; do
     rm -f "$dir"/up.* "$dir"/usr1.*
-    : >"$dir/err" # what the last dcp-run said must not be taken for this one's
-    # a shell that starts something in the background lets it ignore SIGINT: ask for the default
+    : >"$dir/err" # an earlier dcp-run's messages must not count as this one's
+    # A shell lets background commands ignore SIGINT, so this requests the default action.
     run_default=(env --default-signal=INT "$DCP_BIN/dcp-run")
     "${run_default[@]}" -n 3 -- "$DCP_RUN_RANK" "$dir" 2>"$dir/err" &
     run=$!
@@ -14,7 +14,7 @@ for signal in TERM INT; do
     until_true up 1
     kill -USR1 $run
     until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1" -a -e "$dir/usr1.2"
-    ranks=($(pids 1)) # a service manager may signal them all; mpirun must not end the ranks then
+    ranks=($(pids 1)) # mpirun must not end the ranks if a service manager signals all processes
     kill -TERM "$(awk '/^PPid:/ {print $2}' "/proc/${ranks[0]}/status")"
     kill -$signal $run
     ends 143
@@ -32,14 +32,14 @@ gone $(pids 1) || fail "a stubborn rank lives on"
 says "killing what is left of start 1"
 says_not "start 2"
 
-# Who is not set up for SIGUSR1, a request to save, does not die of it.
+# A program that does not handle SIGUSR1, which requests a save, does not die of it.
 run -n 2 -- sleep 1000
 until_true started 1
 kill -USR1 $run
 kill -TERM $run
 ends 143
 
-# The run goes on when nobody reads what it says any more.
+# The run goes on if nobody reads its output any more.
 rm -f "$dir"/up.* "$dir/exit"
 : >"$dir/err"
 ("$DCP_BIN/dcp-run" -n 1 -- sh -c 'for i in $(seq 30); do echo $i; sleep 0.02; done; [ ! -e "$1/again" ] || exit 143
@@ -57,7 +57,7 @@ until_true grep -q 'asking the ranks' "$dir/err"
 kill -TERM $run
 ends 3
 
-# The one after SIGUSR2 leaves them the time to save, the one after that does not.
+# The first signal after SIGUSR2 still leaves the ranks time to save; the next one does not.
 rm -f "$dir"/up.*
 run -n 2 --grace 1000 -- "$DCP_RUN_RANK" "$dir" stubborn
 until_true started 1
@@ -71,7 +71,7 @@ kill -TERM $run
 ends 75
 says 'killing what is left'
 
-# Ranks that end for others to go on, when the run is asked to end: it does.
+# Ranks end so that others can go on; if the run is requested to end meanwhile, it ends.
 for signal in TERM USR2; do
     rm -f "$dir"/up.* "$dir/exit"
     run -n 2 --grace 1000 --control "$dir/control" -- "$DCP_RUN_RANK" "$dir" stubborn
@@ -85,7 +85,7 @@ for signal in TERM USR2; do
     if [ $signal = TERM ]; then
         ends 143
         says_not 'start 2'
-    else # what they have handed over may be in memory alone: the next ones save
+    else # the state that they handed over may be in memory only, so the next ranks save it
         ends 75
         says 'as the last start was asked'
     fi

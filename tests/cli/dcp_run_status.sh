@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Statuses 0, 2, 75 and 143 are passed on without a restart, 1 only of ranks that tell how they end, since any
-# exception ends with it; wrong usage is 2 before anything starts.
+# Statuses 0, 2, 75 and 143 are passed on without a restart. Status 1 is passed on only from ranks
+# that report how they end, because Python ends with it after any exception. Wrong usage is 2,
+# before anything starts.
 . "$(dirname "$0")/dcp_run_lib.sh"
-# mpirun waits a second or two for the others after a failure, which none of these needs
+# After a failure mpirun waits a second or two for the other ranks, which these tests do not need.
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
 for status in 0 2 75 143; do
@@ -17,7 +18,8 @@ run -n 2 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir"
 ends 3
 [ "$(grep -c '^dcp-run: start [0-9]*, ' "$dir/err")" -eq 2 ] || fail "status 1 of a program that tells nothing is final"
 
-# As Open MPI 5, whose mpirun knows no --quiet; what mpirun itself says is not shown all the same.
+# Under an mpirun that, like that of Open MPI 5, does not know --quiet, mpirun's own messages are
+# hidden, too.
 mkdir "$dir/bin"
 real=$(command -v mpirun)
 cat >"$dir/bin/mpirun" <<END
@@ -89,35 +91,36 @@ run --version
 ends 0
 grep -q '^dcp-run [0-9]' "$dir/out" || fail "no version on stdout"
 
-# What ranks print goes through, both ways, and PROGRAM's options are its own.
+# The ranks' stdout and stderr pass through, and PROGRAM's options are not taken for dcp-run's.
 run -n 1 -- sh -c 'echo data "$@"; echo diagnostics >&2' sh -n 7
 ends 0
 [ "$(cat "$dir/out")" = "data -n 7" ] || fail "stdout: $(cat "$dir/out")"
 says diagnostics
 
-# A program that ends before it can be seen, or at once, is told of all the same.
+# A program that ends at once, or before dcp-run sees its process, is reported nevertheless.
 run -n 1 -- sh -c 'exit 2'
 ends 2
 says '^dcp-run: start 1, 1 ranks, pids\( [0-9]*\| (ended at once)\)$'
 says 'start 1 ended with status 2, which no restart would change'
 
-# Killed processes have their time to end, whatever --grace says.
+# Killed processes have time to disappear, whatever --grace says.
 run -n 2 --grace 0 --max-restarts 1 -- sh -c 'setsid sleep 1000 & exit 3'
 ends 3
 says 'giving up after 1 restart'
 says_not 'live on'
 
-# Streams that are closed are not taken by files of dcp-run's own, in which messages would end up.
+# If standard streams are closed, dcp-run's own files must not get their numbers: messages would go
+# into them.
 "$DCP_BIN/dcp-run" -n 1 -- sh -c 'exit 2' <&- >&- 2>&- && fail "2 is expected" || status=$?
 [ $status = 2 ] || fail "exit $status, expected 2"
 
-# The processes of another PID namespace are not taken for ours.
+# In another PID namespace dcp-run must not take the processes that /proc shows for its own.
 if unshare --pid --fork true 2>/dev/null; then
     timeout 60 unshare --pid --fork "$DCP_BIN/dcp-run" -n 1 -- true 2>"$dir/err" && fail "3 is expected"
     says '/proc shows other processes than ours'
 fi
 
-# DCP_RUN_RESTART is for the ranks of this run alone.
+# DCP_RUN_RESTART applies only to the ranks of this run.
 export DCP_RUN_RESTART=1
 run -n 1 -- sh -c 'echo "${DCP_RUN_RESTART-unset}"'
 ends 0

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run
-says which one and what it waits in, does not start again beside it, and ends with 3 after --grace,
-also where it was asked to stop; once it is gone before that, dcp-run goes on. What it has started
-ends before it."""
+"""SIGKILL does not end a rank, because it waits for a file system that does not answer: dcp-run reports which rank
+it is and what it waits for, starts no ranks beside it, and ends with status 3 after --grace, also if it was
+requested to stop. If the rank ends before that, dcp-run continues. dcp-run ends only after the processes that
+it started."""
 import atexit, ctypes, os, re, signal, struct, subprocess, threading, time
 from hf_folder import BIN, cases, check, scratch
 
 DEADLINE_S = 60
-INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those that take no answer
+INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those without an answer
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Silent:
-    """A file system that answers nothing once it is mounted."""
+    """A file system that answers no request once it is mounted."""
 
     def __init__(self, mount):
         self.mount = mount
@@ -29,7 +29,7 @@ class Silent:
         while True:
             try:
                 request = os.read(self.fd, 1 << 20)
-            except OSError:  # unmounted
+            except OSError:  # it is unmounted
                 return
             _, kind, unique = struct.unpack("<IIQ", request[:16])
             if kind == INIT:
@@ -39,12 +39,12 @@ class Silent:
                 self.asked.set()
 
     def end(self):
-        """Whoever waits gets an error, and can be ended."""
+        """Waiting processes get an error, and can end."""
         if self.fd >= 0:
             libc.umount2(self.mount.encode(), 1)  # MNT_FORCE
             self.thread.join(DEADLINE_S)
             os.close(self.fd)
-            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, where it was busy
+            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, if it was busy
             self.fd = -1
 
 
@@ -120,14 +120,14 @@ def mount_probe():
 
 @cases.shared
 def started():
-    """Three runs with a rank that is stuck. They wait at the same time, since each takes seconds to give up."""
+    """Three runs with a stuck rank. They wait simultaneously, since each takes seconds to give up."""
     mount_probe()
     runs = {"gives_up": Run("gives_up", 2, "0"), "goes_on": Run("goes_on", 2, "1000"), "stopped": Run("stopped", 1, "0")}
     runs["gives_up"].fail()
     runs["goes_on"].fail()
     runs["stopped"].process.send_signal(signal.SIGTERM)
     runs["stopped"].says("killing what is left of start 1")
-    runs["stopped"].process.send_signal(signal.SIGTERM)  # the mpirun, too
+    runs["stopped"].process.send_signal(signal.SIGTERM)  # including mpirun
     return runs
 
 

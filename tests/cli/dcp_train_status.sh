@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each exit status and option of dcp-train, by what its man page says that it means.
+# Each exit status and option of dcp-train has the meaning that its man page gives.
 . "$(dirname "$0")/tools_lib.sh"
 cd "$dir"
 for i in {1..400}; do echo "$i times $((i % 13)) is $((i * (i % 13)))"; done >text
@@ -11,7 +11,7 @@ cat >config.json <<'JSON'
  "data": {"path": "text", "sequence_length": 32}, "max_steps": 2, "train_batch_size": 4}
 JSON
 
-# gives, for a program that reports on stderr whether or not it succeeds
+# Like `gives`, for a program that writes to stderr whether or not it succeeds.
 ends() {
     local expected=$1 status=0
     shift
@@ -76,15 +76,16 @@ ends 3 to_full dcp-train --sample 12 ckpt
 says "cannot write to stdout"
 ends 3 dcp-train config.json optimizer.params.lr=1e30 checkpoint.dir=diverged max_steps=20
 says "diverged"
-for file in ckpt/step-*/state.h5; do # all but the user block
+for file in ckpt/step-*/state.h5; do # damages everything except the user block
     dd if=/dev/urandom of="$file" bs=4096 seek=1 count=$(($(stat -c %s "$file") / 4096 - 1)) \
         conv=notrunc status=none
 done
 ends 1 dcp-train config.json max_steps=3
 says "is damaged"
 
-# SIGTERM, SIGUSR2, once a step is done: dcp-train is told to end by the line of that step.
-asked() { # SIGNAL DIR: to dcp-train, whose pid is then in $train
+# Sends SIGTERM or SIGUSR2 after a step: dcp-train receives the signal once it has printed the line
+# of that step.
+asked() { # SIGNAL DIR: sends the signal to dcp-train, whose pid is then in $train
     mkfifo $2.lines
     dcp-train config.json checkpoint.dir=$2 checkpoint.every=0 max_steps=1000000 metrics=null \
         >$2.lines 2>stopped.err &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An exported folder, read by an independent parser, holds what h5py reads from state.h5: bit for bit
-# as stored, rounded to nearest even where a type is asked for.
+# An exported folder, read by an independent parser, contains what h5py reads from state.h5: bit for
+# bit as stored, or rounded to nearest even if a type is given.
 . "$(dirname "$0")/tools_lib.sh"
 "$MAKE_CHECKPOINT" "$dir/c" 3
 gives 0 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 3
@@ -30,7 +30,7 @@ plain, small = st_read.read(d + "/hf"), st_read.read(d + "/hf-small")
 assert sorted(plain) == sorted(stored) and len(stored) == 19
 assert plain == small
 
-def bf16(x):  # rounding as arithmetic on fp32's bits
+def bf16(x):  # rounds by arithmetic on the bits of fp32
     b = x.astype(np.float32).view(np.uint32).astype(np.int64)
     r = ((b + 0x7fff + (b >> 16 & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), (b >> 16 & 0x8000 | 0x7fc0).astype(np.uint16), r)
@@ -51,12 +51,12 @@ for name, value in stored.items():
             continue
         assert got_dtype == to.upper(), name
         if name == "bits.f64" and to != "f32":
-            continue  # two roundings in numpy; tests/cli/convert_rounding.c has these
+            continue  # numpy rounds twice; tests/cli/convert_rounding.c tests these
         with np.errstate(all="ignore"):
             want = bf16(value) if to == "bf16" else value.astype(np_type)
         if got == want.tobytes():
             continue
-        got = np.frombuffer(got, want.dtype).reshape(want.shape)  # NaN's bits may differ
+        got = np.frombuffer(got, want.dtype).reshape(want.shape)  # the bits of NaNs may differ
         assert to != "bf16" and np.array_equal(got, want, equal_nan=True), (name, to)
 
 for folder, dtype in (("hf", "float32"), ("hf-bf16", "bfloat16"), ("hf-f16", "float16")):
@@ -71,7 +71,7 @@ assert open(d + "/hf/sub/vocab.txt", "rb").read() == vocab
 assert open(d + "/hf/tokenizer.json", "rb").read() == bytes((5 * i + 1) % 100 for i in range(77))
 PY
 
-# nothing half, nothing overwritten unasked
+# No incomplete folder appears, and nothing is overwritten without --force.
 gives 2 dcp-export "$dir/c" "$dir/hf"
 says "is there already"
 mkdir "$dir/mine" "$dir/empty"
@@ -93,7 +93,7 @@ prints "$dir/plan/model-00001-of-"
 [ ! -e "$dir/plan" ] || fail "--dry-run wrote"
 gives 2 dcp-export "$dir/c" "$dir/no/such/parent"
 
-# stopped: all or nothing, and no half folder beside it
+# A stopped export leaves a complete folder or none, and no incomplete one beside it.
 dcp-export "$dir/c" "$dir/stopped" >"$dir/out" 2>"$dir/err" &
 until [ -n "$(find "$dir" -maxdepth 1 -name 'stopped*')" ]; do :; done
 kill -TERM $! 2>/dev/null || true
@@ -106,7 +106,7 @@ case $status in
 esac
 no_leftovers "$dir"
 
-# damage
+# A damaged checkpoint.
 size=$(stat -c %s "$dir/c/step-00000003/state.h5")
 printf '\377' | dd of="$dir/c/step-00000003/state.h5" bs=1 seek=$((size / 2)) conv=notrunc status=none
 gives 1 dcp-export "$dir/c" "$dir/bad"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --format hdf5: one plain file that h5py reads, with the same values.
+# --format hdf5 makes one plain file with the same values, which h5py can read.
 . "$(dirname "$0")/tools_lib.sh"
 "$MAKE_CHECKPOINT" "$dir/c" 3
 gives 0 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
@@ -35,7 +35,8 @@ for name in names:
     if "bits" not in name and "big" not in name:
         assert np.array_equal(*exact), name
 PY
-# a file that can't be written, from its first byte or at its end: said once, and nothing stays
+# A file that cannot be written, starting at its first byte or at its end: one message, and no file
+# stays.
 blocks=$(($(stat -c %s "$dir/model.h5") / 1024))
 for limit in 1 $((blocks / 8)) $((blocks - 1)); do
     (ulimit -f $limit && gives 3 dcp-export "$dir/c" "$dir/limited.h5" --format hdf5)

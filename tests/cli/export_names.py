@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""An export holds the tensors that its own config.json asks for: what wrappers of modules put into names is left
-out, --rename gives others, and what is missing, surplus or of another shape is refused by name."""
+"""An export contains the tensors that its own config.json requires. Parts of names that module wrappers add are
+removed, --rename replaces parts of names, and tensors that are missing, surplus or of another shape are refused
+by name."""
 import json, os, shutil, subprocess
 from hf_folder import cases, check, datasets, run, values
 import st_read
@@ -24,7 +25,7 @@ PLAIN = {"module.a": values("F32", (2,)), "module._orig_mod.b": values("F32", (3
 
 
 def checkpoint(name, tensors, config=MODEL, moments=()):
-    """Makes a step with these tensors, and for those named in `moments` AdamW's first one as well."""
+    """Makes a step with these tensors, and for those named in `moments` also AdamW's first moment."""
     os.makedirs(f"{name}-data")
     lines = []
     for i, (path, (dtype, shape, data)) in enumerate(
@@ -40,17 +41,17 @@ def checkpoint(name, tensors, config=MODEL, moments=()):
 
 
 def renamed(change):
-    """The fitting tensors with names that `change` makes."""
+    """Returns the fitting tensors with names that `change` makes."""
     return {change(name): tensor for name, tensor in FITTING.items()}
 
 
 def inside(name):
-    """As FSDP and activation checkpointing wrap layers, and torch.compile the model."""
+    """Names as FSDP and activation checkpointing change them for layers, and torch.compile for the model."""
     return "_orig_mod." + name.replace("model.layers.0.", "model.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.")
 
 
 def check_left_out(case, change, said, all_ranks=(0,)):
-    """The names that wrappers have changed are exported as the model's, and the messages `said` are printed."""
+    """The names that wrappers have changed are exported as the model's names, and the messages `said` are printed."""
     tensors = renamed(change)
     checkpoint(case, tensors, moments=tensors)
     for ranks in all_ranks:
@@ -102,7 +103,7 @@ def test_without_a_configuration_names_stay():
     checkpoint("plain", PLAIN, config=None)
     run("dcp-export", "plain", "plain-hf")
     check(st_read.read("plain-hf") == PLAIN, "no configuration")
-    for options in ([], ["--force"]):  # which replaces it, as it is known to be an export
+    for options in ([], ["--force"]):  # it is known to be an export, so this replaces it
         run("dcp-export", "plain", "plain.h5", "--format", "hdf5", *options)
         check(set(datasets("plain.h5")) == set(PLAIN), "no configuration, HDF5")
 
@@ -122,7 +123,8 @@ def test_a_beginning_that_only_some_names_have_stays():
 
 
 def check_refused(case, tensors, said, all_ranks=(0,)):
-    """The export is refused by name, by --dry-run too, and nothing is written; --allow-mismatch writes what is stored."""
+    """The export is refused by name, also by --dry-run, and writes nothing; --allow-mismatch writes the tensors as
+    stored."""
     checkpoint(case, tensors)
     for ranks in all_ranks:
         for form in "safetensors", "hdf5":

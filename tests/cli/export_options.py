@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""dcp-export's options: optimizer state, files of a size, types, tied weights, one HDF5 file; by one rank
-and by several; and what can't be combined."""
+"""dcp-export's options: optimizer state, files of a given size, types, tied weights, one HDF5 file; with one rank
+and with several; and combinations that are not valid."""
 import functools, json, os, struct, subprocess
 import h5py
 from hf_folder import BIN, cases, check, datasets, folder, run, stored, values
@@ -12,13 +12,13 @@ E, H = values("F32", (6, 4)), values("F32", (6, 4), seed=1)
 
 @cases.shared
 def saved():
-    """Step 3 of make_checkpoint in the directory "c"."""
+    """Makes step 3 of make_checkpoint in the directory "c"."""
     subprocess.run([os.environ["MAKE_CHECKPOINT"], "c", "3"], check=True)
 
 
 @functools.cache
 def state():
-    """{path: (dtype, bytes)} of saved()."""
+    """Returns {path: (dtype, bytes)} of saved()."""
     saved()
     return stored(f"{saved.folder}/c/step-00000003/state.h5")
 
@@ -32,7 +32,8 @@ def moments():
 
 @cases.shared
 def exported():
-    """saved() and exports with the optimizer's state, in one file each ("opt") and in small ones ("opt-small")."""
+    """Makes saved() and exports with the optimizer's state, in one file each ("opt") and in small ones
+    ("opt-small")."""
     cases.use(saved)
     run("dcp-export", "c", "opt", "--with-optimizer", "--dtype", "bf16")
     run("dcp-export", "c", "opt-small", "--with-optimizer", "--dtype", "bf16", "--max-shard-size", "0.9765625KiB", ranks=3)
@@ -76,7 +77,7 @@ def test_the_model_in_small_files():
         check(len(part) == 1 or sum(len(b) for _, _, b in part.values()) <= 1000, f"{file} is too large")
 
 
-def test_a_voice_needs_a_talker():  # train_talker_folder.py has one
+def test_a_voice_needs_a_talker():  # train_talker_folder.py tests one
     cases.use(exported)
     said = run("dcp-export", "c", "voiced", "--voice", "anna", "--voice-from", "opt/model.safetensors", expect=2)
     check("has no talker.model.codec_embedding.weight" in said, said)
@@ -95,7 +96,7 @@ def test_one_hdf5_file_by_one_rank_and_three():
 
 
 def check_tied(tensors, config, n, ranks=0):
-    """Of these tensors n are exported, and to HDF5 both."""
+    """Of these tensors n are exported, also to HDF5."""
     folder("tied", tensors, {"model_type": "llama", **config})
     run("dcp-import", "tied", "ckpt", "--allow-mismatch")
     run("dcp-export", "ckpt", "hf", "--allow-mismatch", ranks=ranks)
@@ -143,7 +144,7 @@ def test_what_is_too_large_for_a_type_is_counted():
 
 @cases.shared
 def small_floats():
-    """A folder of 8-bit floats ("eight") and its checkpoint ("eight-ckpt")."""
+    """Makes a folder of 8-bit floats ("eight") and its checkpoint ("eight-ckpt")."""
     folder("eight", {"e4m3": ("F8_E4M3", [256], BYTES), "e5m2": ("F8_E5M2", [16, 16], BYTES), "w": values("BF16", (2,)),
                      "e8m0": ("F8_E8M0", [256], BYTES), "z": values("C64", (5, 2))})
     run("dcp-import", "eight", "eight-ckpt")
@@ -158,7 +159,7 @@ def test_8_bit_floats_stay_as_stored_and_are_not_the_type_in_config_json():
 
 
 def test_8_bit_floats_in_hdf5():
-    """They have the types of state.h5, and the attribute that names a type which HDF5 does not have."""
+    """They have the types of state.h5, and an attribute with the name of a type that HDF5 lacks."""
     cases.use(small_floats)
     run("dcp-export", "eight-ckpt", "eight.h5", "--format", "hdf5")
     with h5py.File("eight.h5") as plain, h5py.File("eight-ckpt/step-00000000/state.h5") as kept:
@@ -175,7 +176,7 @@ def test_8_bit_floats_are_cast_exactly():
     cases.use(small_floats)
     run("dcp-export", "eight-ckpt", "eight-f16", "--dtype", "f16", ranks=2)
     eight = st_read.read("eight-f16")
-    upper = bytes(b for byte in BYTES for b in (0, byte))  # of an F16 an E5M2 is the upper half; NaNs become quiet
+    upper = bytes(b for byte in BYTES for b in (0, byte))  # an E5M2 is the upper half of an F16; NaNs become quiet
     check(eight["e5m2"][0] == "F16" and all(eight["e5m2"][2][i:i + 2] == upper[i:i + 2] for i in range(0, 512, 2)
                                             if upper[i + 1] & 0x7f <= 0x7c), "E5M2")
     e4m3 = struct.unpack("<256e", eight["e4m3"][2])
@@ -235,7 +236,7 @@ LARGE = {"model_type": "sample", "seed": 2**64 - 1, "list": [2**63, 2**63 - 1, -
 
 @cases.shared
 def integers():
-    """A checkpoint whose configuration has integers of 64 bits without sign."""
+    """Makes a checkpoint whose configuration has unsigned integers of 64 bits."""
     folder("integers", {"w": values("F32", (3,))}, LARGE)
     run("dcp-import", "integers", "integers-ckpt")
 

@@ -1,5 +1,5 @@
-"""Hugging Face folders made by the formats' texts alone, and running the tools on them. Importing this changes into a
-scratch folder."""
+"""Makes Hugging Face folders according to the descriptions of the formats alone, and runs the tools on them.
+Importing this changes into a scratch folder."""
 import atexit, json, os, random, shutil, struct, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
@@ -39,7 +39,7 @@ def run(*command, expect=0, ranks=0, limit=None, err=False):
 
 
 def values(dtype, shape, seed=0):
-    """A tensor of random bytes: every value of the type may occur, NaN and infinities too."""
+    """Returns a tensor of random bytes: every value of the type may occur, including NaN and infinities."""
     n = SIZES[dtype]
     for size in shape:
         n *= size

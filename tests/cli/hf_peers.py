@@ -1,5 +1,5 @@
-"""What transformers and safetensors' own reader find in a folder. Importing this continues in the Python environment
-PEERS_VENV (made by tests/bench/peers.sh), if it exists; exits with 77 without transformers."""
+"""Reads folders with transformers and with safetensors' own reader. Importing this continues in the Python
+environment PEERS_VENV (made by tests/bench/peers.sh), if it exists; exits with 77 without transformers."""
 import os, sys
 
 venv = os.environ.get("PEERS_VENV") or os.path.expanduser(
@@ -32,7 +32,7 @@ class Heard(logging.Handler):
 
 
 def tensors(path):
-    """Read with safetensors' own reader: name to dtype, shape and bytes."""
+    """Reads tensors with safetensors' own reader. Returns name to dtype, shape and bytes."""
     found = {}
     for file in sorted(glob.glob(f"{path}/model*.safetensors")):
         with safetensors.safe_open(file, "pt") as f:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Models as transformers saves them, imported and exported: equal bytes of every tensor, read by
-safetensors' own reader; transformers loads the export without a warning and computes the same logits.
-Skipped where the Python environment PEERS_VENV (as tests/bench/peers.sh makes it) has no transformers.
+"""Models as transformers saves them are imported and exported: every tensor has equal bytes according to safetensors'
+own reader, and transformers loads the export without a warning and computes the same logits. Skipped if the Python
+environment PEERS_VENV (as tests/bench/peers.sh makes it) has no transformers.
 
-hf_transformers.py --big [GB]: a random Qwen3 model of 0.3 GB, or about so many, in bf16 and several
-files instead; prints times and peak memory of import and export, alone and by two ranks."""
+hf_transformers.py --big [GB]: instead, a random Qwen3 model of 0.3 GB, or about GB, in bf16 and several files; prints
+times and peak memory of import and export, with one process and with two ranks."""
 import functools, glob, os, shutil, subprocess, sys
-from hf_peers import Heard, load, tensors, torch, transformers  # goes on in another Python: before anything else
+from hf_peers import Heard, load, tensors, torch, transformers  # may start again in another Python, so it comes first
 from hf_folder import BIN, MPIRUN, cases, check, content, run
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
@@ -58,7 +58,7 @@ def round_trip(name, dtype):
         loaded = load(cls, f"{path}.{out}", heard())
         check(loaded.dtype == dtype, f"{path}.{out}: {loaded.dtype}")
         check(torch.equal(logits(loaded, name), want), f"{path}.{out}: other logits")
-    if dtype == torch.float32:  # in which a file of transformers is the same file again
+    if dtype == torch.float32:  # in fp32, the export is byte for byte transformers' file
         check(content(f"{path}.out/model.safetensors") == content(f"{path}/model.safetensors"), path)
     if dtype != torch.bfloat16:
         run("dcp-export", f"{path}.ckpt", f"{path}.bf16", "--dtype", "bf16")
@@ -118,7 +118,7 @@ def test_a_tokenizer_comes_back_whole():
     check(back.get_vocab() == made.get_vocab(), back.get_vocab())
 
 
-# The peak of a process counts from before its exec, so a small one has to start it.
+# A process's peak memory includes the time before its exec, so a small process starts it.
 WATCH = """
 import os, sys, time
 start, pid = time.monotonic(), os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""dcp-import: the checkpoint holds the folder's tensors byte by byte in their types, its files and its
-configuration, whatever the number of files and ranks; an export gives all of it back."""
+"""dcp-import: the checkpoint contains the folder's tensors byte for byte in their types, its files and its
+configuration, whatever the number of files and ranks; an export restores all of it."""
 import json, os, shutil, struct, subprocess, sys
 import h5py
 from hf_folder import BIN, CONFIG, SIZES, SOURCE, cases, check, content, folder, run, stored, values, write
@@ -8,7 +8,7 @@ import st_read
 
 TENSORS = {f"layer.{i}.{dtype.lower()}": values(dtype, shape)
            for i, shape in enumerate([(7, 5), (3,), (), (0, 4), (2, 1, 3)]) for dtype in SIZES}
-TENSORS["big.weight"] = values("BF16", (1500, 4099))  # several blocks of 4 MiB, and rows odd
+TENSORS["big.weight"] = values("BF16", (1500, 4099))  # several blocks of 4 MiB, and an odd length of rows
 VOCAB = "{\"é\": 0}\n".encode() * 1000
 FILES = {"tokenizer__json": VOCAB, "merges__txt": b"", "generation_config__json": b"{}\n",
          "chat_template__jinja": b"{{ x }}", "notes__txt": b"not kept", "pytorch_model__bin": b"neither"}
@@ -19,21 +19,21 @@ STATE = "step-00000000/state.h5"
 
 @cases.shared
 def folders():
-    """The tensors in one file ("one") and in four ("many")."""
+    """Makes the tensors in one file ("one") and in four ("many")."""
     folder("one", TENSORS, **FILES)
     folder("many", TENSORS, parts=4, **FILES)
 
 
 @cases.shared
 def imported():
-    """folders() and the checkpoint "ckpt" of "one"."""
+    """Makes folders() and the checkpoint "ckpt" of "one"."""
     cases.use(folders)
     return run("dcp-import", "one", "ckpt")
 
 
 @cases.shared
 def imported_by_ranks():
-    """imported() and the checkpoint "new/ckpt3" that three ranks made of "many"."""
+    """Makes imported() and the checkpoint "new/ckpt3", which three ranks made of "many"."""
     cases.use(imported)
     run("dcp-import", "many", "new/ckpt3/", ranks=3)
 
@@ -139,7 +139,7 @@ def test_pickled_weights_are_refused_with_the_remedy():
           "M.from_pretrained('pickled').save_pretrained('pickled-safetensors')" in err, err)
 
 
-# moments that are asked for are those of the model's tensors, each with a count
+# Imported moments must be those of the model's tensors, each with a count.
 W, ONE = values("F32", (2, 3)), ("F32", [], struct.pack("<f", 1))
 
 
@@ -182,7 +182,7 @@ def test_moments_are_imported():
           {"/optimizer/exp_avg/w": W[2], "/optimizer/exp_avg_sq/w": W[2], "/optimizer/step/w": ONE[2]}, list(found))
 
 
-# the tensors are those of config.json, or it is reported which are not
+# The tensors must be those of config.json; otherwise the differences are reported.
 MODEL = {"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 1,
          "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 8}
 TIED = {**MODEL, "tie_word_embeddings": True}
@@ -206,7 +206,7 @@ def begin_with(lines, said):
 
 
 def check_taken(name, said=()):
-    """The folder is imported, the messages `said` are printed, and an export gives the model back."""
+    """The folder is imported, the messages `said` are printed, and an export restores the model."""
     lines = messages(name)
     check(begin_with(lines, said) and len(lines) == len(said), f"{name}: {lines}")
     check(os.path.exists(f"{name}-ckpt"), f"{name}: wrote nothing")
@@ -231,7 +231,7 @@ def check_export(name, *options):
 
 
 def test_tensors_that_fit_are_taken_in_silence():
-    """What old versions of transformers stored of the model's buffers is taken as well."""
+    """Buffers of the model that old versions of transformers stored are accepted as well."""
     old = {f"{LAYER}self_attn.rotary_emb.inv_freq": values("F32", (1,))}
     check_taken(folder("fits", {**FITTING, **old}, MODEL))
     with open("fits-back/config.json") as f:
@@ -316,7 +316,7 @@ def test_files_of_a_tokenizer_are_kept_and_code_is_not():
 
 
 def check_tied(head, told):
-    """Import and export report weights that are tied and yet differ `told` times."""
+    """Import and export report `told` times that weights are tied and yet differ."""
     folder("tied", {**FITTING, "lm_head.weight": head}, TIED)
     said = run("dcp-import", "tied", "tied-ckpt", err=True)
     check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: transformers uses the latter "
@@ -333,14 +333,15 @@ def test_tied_weights_that_differ_are_reported():
     check_tied(FITTING["lm_head.weight"], 1)
 
 
-# an index may name the copy of tied weights, which transformers did not write; no other name may be without a file
+# An index may name the copy of tied weights, which transformers did not write. Every other name must have a
+# file.
 ALONE = {n: t for n, t in FITTING.items() if n != "lm_head.weight"}
 HEAD = "its index names tensor 'lm_head.weight', which no file holds"
 GEMMA = {"model_type": "gemma"}
 
 
 def check_index(config, said, status=0, tensors=ALONE, names=("lm_head.weight",)):
-    """A folder whose index also has these names is taken, or refused if status is 1, with the messages `said`."""
+    """A folder whose index also has these names is accepted, or refused if status is 1, with the messages `said`."""
     folder("indexed", tensors, config, parts=2)
     with open("indexed/model.safetensors.index.json") as f:
         index = json.load(f)
@@ -382,7 +383,7 @@ def test_an_index_may_not_name_another_tensor():
     check_index(TIED, ["names tensor 'more', which no file holds"], status=1, names=["lm_head.weight", "more"])
 
 
-# what wrappers of PyTorch put into names is left out, of moments, too
+# Parts of names that PyTorch's wrappers add are removed, also from moments' names.
 F32 = {name: values("F32", shape) for name, (_, shape, _) in FITTING.items()}
 
 
@@ -444,7 +445,7 @@ def test_infinity_as_python_writes_it_is_refused():
 
 @cases.shared
 def small():
-    """A folder of one tensor ("other") and its checkpoint ("ckpt")."""
+    """Makes a folder of one tensor ("other") and its checkpoint ("ckpt")."""
     folder("other", {"w": values("F32", (3,))})
     run("dcp-import", "other", "ckpt")
 
@@ -496,7 +497,7 @@ def test_a_run_is_not_replaced_and_force_adds_step_0():
 
 
 def lose_lock(directory):
-    """Leaves the lock as a writer does whose lock no longer proves that it runs: here, this process."""
+    """Makes the lock look like that of a writer, here this process, that is no longer known to run."""
     with open(f"{directory}/.lock") as f:
         words = f.read().split()
     with open("/proc/self/stat") as f:

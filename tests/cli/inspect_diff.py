@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect diff: what numpy finds between two states, whatever their layouts and the ranks that
-look; what is equal is so by the tables' checksums alone."""
+"""dcp-inspect diff finds what numpy finds between two states, whatever their layouts and the number of ranks that
+compare them; equal tensors are found by the tables' checksums alone."""
 import functools
 import os
 import re
@@ -22,7 +22,7 @@ STATUS = {"/model/big": "changed", "/model/bits": "same", "/model/dtype": "dtype
 
 @functools.cache
 def states():
-    """The states a and b."""
+    """Returns the states a and b."""
     rng = np.random.default_rng(3)
 
     def f32(*shape):
@@ -43,12 +43,12 @@ def states():
     b["/model/new"] = f32(2, 4)
     b["/model/half"][3] *= np.float16(1.25)
     b["/model/many"] *= np.float32(1 + 1e-3)
-    b["/model/nan"][0, :5] = np.nan, np.inf, np.inf, 1, np.nan  # three differ by more than a number
+    b["/model/nan"][0, :5] = np.nan, np.inf, np.inf, 1, np.nan  # three elements whose difference is not finite
     b["/model/scalar"] = np.float32(2)
     b["/model/shape"] = f32(6, 4)
     b["/model/whole"][6, 10] += 3
     a["/model/whole"][0, :2] = 2**53, -2**63
-    b["/model/whole"][0, :2] = 2**53 + 1, -2**63  # fp64 holds no difference
+    b["/model/whole"][0, :2] = 2**53 + 1, -2**63  # fp64 cannot represent the difference
     b["/model/zeros"][1, 1] = -0.0
     b["/model/zeros"][2, 2] = 1e-3
     b["/files/text"][4] = ord("p")
@@ -57,7 +57,7 @@ def states():
 
 @cases.shared
 def steps():
-    """Steps of a, of b, and of a again, in each layout, by name and layout."""
+    """Makes steps of a, of b, and of a again, in each layout, by name and layout."""
     a, b = states()
     found = {}
     for layout in LAYOUTS:
@@ -67,12 +67,12 @@ def steps():
 
 
 def pair():
-    """Steps of a and b, in different layouts."""
+    """Returns steps of a and b, in different layouts."""
     return steps()["a", "global"], steps()["b", "sharded:4:1"]
 
 
 def check_amounts(t):
-    """The amounts of one tensor are numpy's."""
+    """The amounts of one tensor are equal to numpy's."""
     a, b = (state[t["path"]] for state in states())
     x, y = a.astype(np.float64), b.astype(np.float64)
     bits = a.dtype == b.dtype and a.dtype.kind == "f"
@@ -84,7 +84,7 @@ def check_amounts(t):
     odd = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
     assert t["nonfinite"] == np.count_nonzero(odd), t
     d = np.abs(y[finite] - x[finite])
-    if whole:  # Python's are exact
+    if whole:  # Python's integers are exact
         d = np.array([abs(int(q) - int(p)) for p, q in zip(a.flat, b.flat)], float)
     assert t["max"] == d.max() and np.isclose(t["mean"], d.mean(), rtol=1e-12), t
     assert t.get("bits_only") == {"/model/zeros": 1}.get(t["path"], 0), t
@@ -200,19 +200,20 @@ def test_meta_may_be_all_that_differs():
 
 @functools.cache
 def complex_states():
-    """Two arrays of complex numbers, equal where both parts are, and NaN where one is; the real parts of the first."""
+    """Returns two arrays of complex numbers, equal if both parts are, and NaN where one part is; and the real
+    parts of the first."""
     rng = np.random.default_rng(4)
     z = (rng.standard_normal((50, 6)) + 1j * rng.standard_normal((50, 6))).astype(np.complex64)
     z[0, :4] = complex(np.nan, 1), complex(np.inf, 1), complex(0, 0), complex(np.inf, 1)
     y = z.copy()
     y[0, :4] = complex(2, np.nan), complex(np.inf, 1), complex(-0.0, 0), complex(1, np.inf)
-    y[1:] *= np.complex64(1j)  # of the same absolute values
+    y[1:] *= np.complex64(1j)  # with the same absolute values
     return z, y, z.real.astype(np.float32)
 
 
 @cases.shared
 def complex_steps():
-    """Pairs of steps, by the second one's layout."""
+    """Returns pairs of steps, by the second one's layout."""
     z, y, w = complex_states()
     one = os.path.abspath(save("z", 1, {"/model/z": z, "/model/w": z}, {}, "global"))
     return {layout: (one, os.path.abspath(save(f"y-{layout}", 1, {"/model/z": y, "/model/w": w}, {}, layout)))
@@ -250,7 +251,7 @@ def test_tolerances_of_complex_numbers():
 
 
 def own_pair():
-    """Copies of the steps of a and b, each one file, which the case may change."""
+    """Makes copies of the steps of a and b, each one file, which the case may change."""
     cases.use(steps)
     return "a-global/step-00000007", "b-global/step-00000007"
 
@@ -271,7 +272,7 @@ def test_damage_in_what_is_read_is_found():
     flip(f"{b}/state.h5", offset(b, "/model/many"))
     assert run("diff", a, b, status=1) == ""
     assert "/model/many, block 0" in run.said, run.said
-    assert "before it" not in run.said, run.said  # both were named
+    assert "before it" not in run.said, run.said  # both are named
 
 
 def test_damage_in_the_newest_step_names_the_older_one():

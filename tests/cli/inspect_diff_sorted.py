@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect diff --sort, --top, --depth: which tensors moved most, and which modules."""
+"""dcp-inspect diff --sort, --top, --depth: which tensors differ most, and which modules."""
 import functools
 import os
 
@@ -15,7 +15,7 @@ STEPS = {"/model/model.layers.3.mlp.up.weight": 0.5, "/model/model.layers.3.attn
 
 @functools.cache
 def states():
-    """The states a and b, which differ in the tensors of STEPS."""
+    """Returns the states a and b, which differ in the tensors of STEPS."""
     rng = np.random.default_rng(5)
     a = {f"/model/model.layers.{l}.{part}.weight": rng.standard_normal((20, 30), dtype=np.float32)
          for l in range(12) for part in ("mlp.up", "mlp.down", "attn.q")}
@@ -24,7 +24,7 @@ def states():
     b = {path: array.copy() for path, array in a.items()}
     for path, step in STEPS.items():
         b[path][:2] += np.float32(step)
-    b["/model/lm_head.weight"] += np.float32(0.01)  # many elements, little
+    b["/model/lm_head.weight"] += np.float32(0.01)  # many elements, small differences
     return a, b
 
 
@@ -35,7 +35,7 @@ def pair():
 
 @cases.shared
 def odd_pair():
-    """As pair(), but the second step also has a NaN and a tensor of another shape."""
+    """Like pair(), but the second step also has a NaN and a tensor of another shape."""
     a, b = states()
     c = {**b, "/model/model.norm.weight": np.ones(31, np.float32)}
     name = "/model/model.layers.0.attn.q.weight"
@@ -52,7 +52,7 @@ def moved(path):
 
 
 def by(key):
-    """The tensors that moved, sorted by the key."""
+    """Returns the tensors that differ, sorted by the key."""
     return sorted(STEPS, key=lambda p: (-moved(p)[key], p))
 
 

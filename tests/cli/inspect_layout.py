@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect layout: each rank's boxes are torch.chunk's, or those that were written; the drawing
-is XML, which does not grow with the ranks."""
+"""dcp-inspect layout: each rank's boxes are those of torch.chunk, or those that were written; the drawing is valid
+XML whose size does not grow with the ranks."""
 import functools
 import os
 import subprocess
@@ -26,7 +26,7 @@ def state():
 
 @cases.shared
 def made():
-    """The step as one file."""
+    """Makes the step as one file."""
     return os.path.abspath(save("g", 3, state(), {}))
 
 
@@ -36,7 +36,7 @@ def chunk(n, rank, world):
 
 
 def box(array, rank, world):
-    """torch.chunk's on dimension 0; a scalar is on rank 0."""
+    """Returns torch.chunk's box on dimension 0; a scalar is on rank 0."""
     shape = list(np.shape(array))
     if not shape:
         return ([], []) if rank == 0 else None
@@ -70,7 +70,7 @@ def test_boxes_of_fsdp_are_those_of_torch_chunk():
             assert found["mesh"] == f"fsdp={world}" and found["layout"] == "global"
 
 
-# tensor parallelism: up_proj and embeddings by outputs, o_proj by inputs, the rest has copies
+# tensor parallelism cuts up_proj and embeddings by outputs and o_proj by inputs, and copies the rest
 TP = {"embed": 0, "up_proj": 0, "o_proj": 1}
 
 
@@ -108,14 +108,14 @@ def boxes_of(found):
 
 @cases.shared
 def fused():
-    """A step whose queries, keys and values are one tensor, with four heads."""
+    """Makes a step whose queries, keys and values are one tensor, with four heads."""
     heads = {"/model/h.0.attn.c_attn.weight": np.ones((8, 24), np.float32),
              "/model/h.0.attn.c_attn.bias": np.ones(24, np.float32)}
     return os.path.abspath(save("fused", 3, heads, {"model": {"n_head": 4, "n_embd": 8}}))
 
 
 def fused_halves():
-    """The boxes of two ranks: queries, keys and values are cut each."""
+    """Returns the boxes of two ranks: queries, keys and values are cut separately."""
     halves = [[[s] for s in (0, 8, 16)], [[s] for s in (4, 12, 20)]]
     return {"/model/h.0.attn.c_attn.bias": [(r, s, [4]) for r in (0, 1) for s in halves[r]],
             "/model/h.0.attn.c_attn.weight": [(r, [0] + s, [8, 4]) for r in (0, 1) for s in halves[r]]}
@@ -160,7 +160,8 @@ def test_key_and_value_heads_limit_tensor_parallelism():
 
 
 def check_written(dim):
-    """Shards have the boxes that were written, along one dimension, and any number of ranks may be asked for."""
+    """Shards have the boxes that were written, along one dimension, and any other number of ranks can be
+    requested."""
     written = save("s", 3, state(), {}, f"sharded:4:{dim}")
 
     def written_box(path, array, r):
@@ -196,7 +197,7 @@ def test_boxes_are_listed_on_request_only():
 
 
 def test_the_drawing_does_not_grow_with_the_ranks():
-    """What is drawn as one, is; labels are present if there is room."""
+    """Bands that are drawn as one count as one; labels appear if there is space."""
     sizes = {}
     for world in 4, 8, 512, 1024:
         run("layout", made(), "--world", str(world), "--svg", f"{world}.svg")

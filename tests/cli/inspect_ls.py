@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect ls: the state of each step, by its files' sizes and user blocks, with --verify by every
-byte; damage has a reason."""
+"""dcp-inspect ls: the state of each step, judged by its files' sizes and user blocks, with --verify by every byte;
+damage has a reason."""
 import os
 import re
 import shutil
@@ -14,7 +14,7 @@ STEPS = ((1, "global"), (2, "sharded:3:0"), (3, "global"), (4, "sharded:2:0"))
 
 @cases.shared
 def made():
-    """The directory "c" of four steps."""
+    """Makes the directory "c" of four steps."""
     state = {f"/model/w{i}": np.arange(3000.0) for i in range(3)}
     for step, layout in STEPS:
         save("c", step, state, {}, layout)
@@ -26,7 +26,7 @@ def content(path):
 
 
 def table(*args, **how):
-    """The text without ages, which grow."""
+    """Returns the text without ages, which grow."""
     return re.sub(r" +\d+ s\b", "", run("ls", "c", *args, **how))
 
 
@@ -52,7 +52,7 @@ def test_the_table_is_one_for_intact_steps():
 
 
 def check_broken(step, change, reason):
-    """What `change` does to the step's folder makes the step damaged, for that reason. Puts the folder back."""
+    """The change that `change` makes to the step's folder damages the step, with that reason. Restores the folder."""
     folder = f"c/{step}"
     shutil.copytree(folder, "kept")
     try:
@@ -126,7 +126,7 @@ def test_only_verify_looks_at_tables_and_tensors():
 
 
 def add_odd_folders():
-    """Makes step 4 an abandoned one, and adds a partial step and folders that are no steps."""
+    """Sets step 4 aside as abandoned, and adds a partial step and folders that are no steps."""
     os.rename("c/step-00000004", "c/.abandoned-step-00000004")
     shutil.copytree("c/step-00000001", "c/.tmp-step-00000005")
     os.remove("c/.tmp-step-00000005/about.json")

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Each option and exit status of dcp-inspect's commands, by its effect; values are for the tests in Python.
+# Each option and exit status of dcp-inspect's commands has its effect; the Python tests check the
+# values.
 . "$(dirname "$0")/tools_lib.sh"
 step=step-00000003
 "$MAKE_CHECKPOINT" "$dir/c" 3
 "$MAKE_CHECKPOINT" "$dir/other" 4
 cp -r "$dir/c" "$dir/damaged"
 printf x | dd of="$dir/damaged/$step/state.h5" bs=1 seek=100000 conv=notrunc status=none
-full() { "$@" >/dev/full; } # nothing can be written to its stdout
+full() { "$@" >/dev/full; } # nothing can be written to stdout
 
-# differs COMMAND...: exit 1, and says on stdout what is different or damaged
+# differs COMMAND...: exits with 1, and stdout says what is different or damaged.
 differs() {
     local status=0
     "$@" >"$dir/out" 2>"$dir/err" || status=$?
@@ -43,7 +44,7 @@ gives 0 dcp-inspect diff "$dir/c" "$dir/other" --ignore-meta
 gives 0 dcp-inspect diff "$dir/c" "$dir/other" 'model/*'
 gives 0 dcp-inspect diff "$dir/c" "$dir/c" --all
 prints "^same  */model/big.weight F32 \[1100, 1000\]$"
-gives 0 dcp-inspect diff "$dir/c" "$dir/damaged" --quick # the tables are the same
+gives 0 dcp-inspect diff "$dir/c" "$dir/damaged" --quick # the tables are equal
 gives 0 dcp-inspect diff "$dir/c" "$dir/c" --rtol 1e-5 --atol 0
 gives 0 dcp-inspect diff "$dir/c" "$dir/c" --json
 prints '"same": true'

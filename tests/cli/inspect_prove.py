@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect prove: checksums are CRC-64/XZ of the tensors' bytes, and they and the state id are equal for
-both layouts, whatever the cut and however many ranks look; another bit is another id."""
+"""dcp-inspect prove: checksums are CRC-64/XZ of the tensors' bytes. They and the state id are equal for both
+layouts, for any cut and any number of ranks that compute them; a flipped bit changes the id."""
 import functools
 import os
 
@@ -45,7 +45,7 @@ def expected():
 
 @cases.shared
 def steps():
-    """The step in three layouts."""
+    """Makes the step in three layouts."""
     return [os.path.abspath(save(f"{i}", 3, state(), {"lr": 0.1}, layout))
             for i, layout in enumerate(("global", "sharded:3:0", "sharded:2:1"))]
 

@@ -19,13 +19,13 @@ def state():
 
 @cases.shared
 def steps():
-    """The step in three layouts."""
+    """Makes the step in three layouts."""
     return [os.path.abspath(save(f"{i}", 3, state(), {}, layout))
             for i, layout in enumerate(("global", "sharded:3:0", "sharded:2:1"))]
 
 
 def sliced(name, index):
-    """The part of a tensor that numpy gives."""
+    """Returns the part of a tensor that numpy gives."""
     return eval(f"x[{index}]", {"x": np.asarray(state()[f"/model/{name}"])})
 
 

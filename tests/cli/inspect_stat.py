@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect stat: bytes by kind, parameters by module, numbers and histograms are numpy's."""
+"""dcp-inspect stat: bytes by kind, parameters by module; numbers and histograms are equal to numpy's."""
 import functools
 import os
 import re
@@ -21,14 +21,14 @@ def state():
         f"model.layers.{i}.{part}" for i in (0, 1, 10)
         for part in ("mlp.up_proj.weight", "self_attn.q_proj.weight", "self_attn.q_proj.bias")]
     found = {f"/model/{name}": f32(9, 13) for name in names}
-    found["/model/lm_head.weight"] = f32(2100, 1001)  # two blocks, more than one slice of 4 MiB
+    found["/model/lm_head.weight"] = f32(2100, 1001)  # two blocks, and more than one slice of 4 MiB
     found["/model/lm_head.weight"][5, 5:25] = 0
     found["/model/w"] = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3, np.nan], np.float32)
     for moment in "exp_avg", "exp_avg_sq":
         for name in names:
             found[f"/optimizer/{moment}/{name}"] = (found[f"/model/{name}"] * 1e-6 if name != "w" else
                                                     np.full(7, 5, np.float32))
-    found["/optimizer/exp_avg_sq/w"] = np.full(7, 1e-40, np.float32)  # no normal fp32
+    found["/optimizer/exp_avg_sq/w"] = np.full(7, 1e-40, np.float32)  # subnormal numbers of fp32
     found["/optimizer/step"] = np.int64(3)
     found["/other/flags"] = np.array([True, False, True])
     found["/other/half"] = f32(50).astype(np.float16)
@@ -38,7 +38,7 @@ def state():
 
 @cases.shared
 def steps():
-    """The step in three layouts."""
+    """Makes the step in three layouts."""
     return [os.path.abspath(save(f"{i}", 3, state(), {"lr": 0.1}, layout))
             for i, layout in enumerate(("global", "sharded:3:0", "sharded:2:1"))]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# dcp-inspect ls and show: what they print, as text and as JSON, agrees with what was saved.
+# The output of dcp-inspect ls and show, as text and as JSON, agrees with what was saved.
 . "$(dirname "$0")/tools_lib.sh"
 "$MAKE_CHECKPOINT" "$dir/c" 3
 "$MAKE_CHECKPOINT" "$dir/c" 4 sharded

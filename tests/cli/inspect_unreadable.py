@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""A step's folder that another user may list and not enter (chmod 744) is unreadable, not damaged:
-dcp-inspect says so, with exit status 3."""
+"""A step's folder that another user may list but not enter (chmod 744) is unreadable, not damaged: dcp-inspect
+says so, with exit status 3."""
 import functools
 import json
 import os
@@ -16,7 +16,7 @@ os.chmod(scratch, 0o755)
 
 
 def inspect(*args):
-    """Runs dcp-inspect as a user whom the folder's owner has not let in."""
+    """Runs dcp-inspect as a user who has no access to the folder."""
     def leave():
         if os.getuid() == 0:
             os.setgroups([])
@@ -46,7 +46,7 @@ def make(layout):
 def make_unreadable(layout):
     """Saves a step whose folder can't be entered until the case ends. Returns the directory and the step's folder."""
     directory, step = make(layout)
-    # its owner may enter it unless root is not the one who looks
+    # root reads it as another user; otherwise the reader is the owner
     os.chmod(step, 0o744 if os.getuid() == 0 else 0o644)
     cases.at_end(os.chmod, step, 0o755)
     return directory, step

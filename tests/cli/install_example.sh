@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The installed package stands alone: the example is built against it, by CMake and by pkg-config,
-# away from the source tree, and gives one checksum and one file on any numbers of ranks. So are the
-# README's program, which goes on where it was.
+# The installed package works without the source tree: the example is built against it in another
+# folder, by CMake and by pkg-config, and gives one checksum and one file on any numbers of ranks.
+# The README's program is built in the same way; its second run continues the first one.
 #   install_example.sh BUILD_DIR MPIRUN...
 set -euo pipefail
 build=$1
@@ -16,7 +16,7 @@ cp -r "$share/examples/heat2d" "$dir/src"
 [ -x "$share/examples/slurm/train.sh" ] && "$share/examples/tokenize_text.py" --help >/dev/null
 "$share/examples/chat_to_records.py" --help >/dev/null
 "$share/examples/sample.py" --help >/dev/null
-[ -z "$(find "$share" -name quickstart.sh)" ] # it builds the source tree
+[ -z "$(find "$share" -name quickstart.sh)" ] # would build the source tree
 for config in "$share"/examples/configs/*.json; do "$dir/usr/bin/dcp-train" "$config" data.path=x --print-config >/dev/null; done
 for program in train run reshard export import inspect bench; do
     "$dir/usr/bin/dcp-$program" --version >/dev/null
@@ -35,7 +35,7 @@ libdir=$(pkg-config --variable=libdir dcp)
 cc -std=c11 -O2 -o "$dir/heat2d" "$dir/src/heat2d.c" $(pkg-config --cflags --libs dcp) \
     -Wl,-rpath,"$libdir"
 
-# heat2d PROGRAM RANKS CHECKPOINTS STEPS: its checksum
+# heat2d PROGRAM RANKS CHECKPOINTS STEPS: prints its checksum.
 heat2d() { "${mpirun[@]}" -n "$2" "$1" "$dir/$3" "$4" 20 | sed 's/.*checksum //'; }
 whole=$(heat2d "$dir/build/heat2d" 1 whole 100)
 heat2d "$dir/heat2d" 3 parts 50 >/dev/null
@@ -43,7 +43,8 @@ parts=$(heat2d "$dir/build/heat2d" 4 parts 100)
 [ -n "$whole" ] && [ "$whole" = "$parts" ] || { echo "checksums: $whole and $parts"; exit 1; }
 cmp "$dir/whole/step-00000100/state.h5" "$dir/parts/step-00000100/state.h5"
 
-# The program runs twice, on other ranks: the second run goes on. It says what fails.
+# The program runs twice, on different numbers of ranks: the second run continues the first one. It
+# reports failures.
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$DCP_SOURCE/README.md" >"$dir/readme.c"
 cc -std=c11 -Wall -Wextra -Werror -o "$dir/readme" "$dir/readme.c" $(pkg-config --cflags --libs dcp) \
     -Wl,-rpath,"$libdir"

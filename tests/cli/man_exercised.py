@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Every command, option and exit status of the man pages is exercised by a test of this folder: a line
-of it runs the command with the option, or expects the status of it. In shell tests named after dcp-run
-and dcp-train lines need not name the program; Python tests call run("dcp-x", ...), or inspect("ls", ...)
-for dcp-inspect ls --json."""
+"""A test of this folder exercises every command, option and exit status of the man pages: a line of it runs the
+command with the option, or expects the status from it. Lines of shell tests named after dcp-run and dcp-train
+need not name the program; Python tests call run("dcp-x", ...), or inspect("ls", ...) for dcp-inspect ls --json."""
 import functools, glob, os, re
 from hf_folder import SOURCE, cases
 
 
 def shell_lines(path):
-    """Continued lines joined, loops over words unrolled; in front the program the file is named after."""
+    """Yields lines with continuations joined and loops over words unrolled, each after the program that the file
+    is named after."""
     about = re.match(r"dcp_(run|train)_", os.path.basename(path))
     words = {}
     with open(path) as f:
@@ -25,7 +25,7 @@ def shell_lines(path):
 
 
 def python_lines(path):
-    """Calls, written as the shell tests have them."""
+    """Yields calls, written as shell tests write them."""
     with open(path) as f:
         for line in f:
             call = re.search(r'\b(inspect|run)\("([a-z-]+)"', line)

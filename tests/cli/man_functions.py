@@ -39,7 +39,7 @@ def test_man_libdcp_is_the_page_of_the_whole():
 
 
 def own_pages():
-    """The paths of all pages but those that only name another one."""
+    """Returns the paths of all pages, except pages that only refer to another one."""
     for file in sorted(os.listdir(PAGES)):
         with open(f"{PAGES}/{file}") as f:
             if not f.read().startswith(".so "):
@@ -47,7 +47,7 @@ def own_pages():
 
 
 def check_no_warnings(*command, prints):
-    """`prints`: whether what the program writes to stdout is warnings."""
+    """`prints`: true if the program's output on stdout consists of warnings."""
     if not shutil.which(command[0]):
         cases.skip(f"there is no {command[0]}")
     for path in own_pages():

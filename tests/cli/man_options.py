@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""--help, which shows the common use first, man page and completion of each program have the same options;
-the man page has the exit statuses that --help has. dcp-train.json(5), completion, --print-config and
---print-keys have the same keys, and the page has the words that they take. Man pages are free of errors."""
+"""Each program's --help, which shows the most common use first, its man page and its completion have the same
+options, and the man page has the exit statuses of --help. dcp-train.json(5), completion, --print-config and
+--print-keys have the same keys, and the page has the words that keys accept. Man pages have no errors."""
 import functools, json, os, re, shutil, subprocess
 from hf_folder import BIN, SOURCE, cases
 
@@ -10,7 +10,7 @@ PROGRAMS = sorted(name[:-2] for name in os.listdir(MAN) if name.endswith(".1"))
 
 
 def compare(what, **found):
-    """All sets must be the same one."""
+    """All sets must be equal."""
     union = set().union(*found.values())
     lacking = [f"{where} lacks {', '.join(sorted(union - has))}" for where, has in found.items() if has != union]
     assert not lacking, f"{what}: {'; '.join(lacking)}"
@@ -21,7 +21,7 @@ def run(*args):
 
 
 def help_options(*command):
-    """The options in the left column of --help."""
+    """Returns the options in the left column of --help."""
     text = help_text(*command)
     lines = [line for line in text.splitlines() if re.match(r" +-", line)]
     left = [re.split(r"(?<=\S)  +", line.strip())[0] for line in lines]
@@ -35,13 +35,13 @@ def help_subcommands(program):
 
 
 def works_alone(program):
-    """Whether the usage has a line without a subcommand."""
+    """Returns true if the usage has a line without a subcommand."""
     usage = help_text(program).split("\n\n")[0]
     return any(not re.search(rf"{program} [a-z|]+( |$)", line) for line in usage.splitlines() if program in line)
 
 
 def completed(*words):
-    """What completing the last of the words offers."""
+    """Returns the completions of the last word."""
     script = ('. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))\n'
               '_dcp "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf "%s\\n" "${COMPREPLY[@]}"')
     return set(run("bash", "-c", script, "bash", COMPLETION, f"{BIN}/{words[0]}", *words[1:]).split())
@@ -53,14 +53,15 @@ def page(name):
 
 
 def flags(text):
-    """Options that a piece of a page describes: its items that begin with Fl."""
+    """Returns the options that a part of a page describes: its items that begin with Fl."""
     items = re.findall(r"^\.It (Fl .*)$", text, re.M)
     return {"-" + flag for item in items for flag in re.findall(r"(?:Fl|,) (-?[a-z][a-z-]*)", item)}
 
 
 def man_options(text, subcommand=None, alone=False):
-    """A page's options; those of a subcommand stand in its own Ss, beside those of all in DESCRIPTION; where
-    the program is one without a subcommand, too (alone), these are not the subcommand's."""
+    """Returns a page's options. Those of a subcommand are in its own Ss, in addition to the common ones in
+    DESCRIPTION. If the program also works without a subcommand (alone), those in DESCRIPTION are not the
+    subcommand's."""
     parts = re.split(r"^\.Ss (.*)$", text, flags=re.M)
     own = {parts[i]: flags(parts[i + 1].split("\n.Sh ")[0]) for i in range(1, len(parts), 2)}
     shared = flags(text) - set().union(*own.values(), set()) if own else flags(text)
@@ -141,7 +142,7 @@ def test_version_is_the_name_and_three_numbers():
 
 
 def test_examples_oversubscribe():
-    """On two cores Open MPI refuses four ranks."""
+    """On two cores Open MPI refuses four ranks without that option."""
     for command in commands():
         with cases.part(name_of(command)):
             for line in help_text(*command).splitlines() + page(f"{command[0]}.1").splitlines():
@@ -150,13 +151,13 @@ def test_examples_oversubscribe():
 
 @functools.cache
 def described_keys():
-    """The items of the configuration's page: {key: text}."""
+    """Returns the items of the configuration's page: {key: text}."""
     return dict(re.findall(r"^\.It Cm (\S+)$(.*?)(?=^\.It Cm|^\.Ss|^\.Sh)", page("dcp-train.json.5"), re.M | re.S))
 
 
 @functools.cache
 def shown_keys():
-    """The columns of each line of --print-keys."""
+    """Returns the columns of each line of --print-keys."""
     return [re.split("  +", line) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Other software opens a checkpoint: h5ls, h5dump and h5py read every tensor, bf16 too.
+# Other software opens a checkpoint: h5ls, h5dump and h5py read every tensor, including those of
+# type bf16.
 . "$(dirname "$0")/tools_lib.sh"
 "$MAKE_CHECKPOINT" "$dir/g" 3
 "$MAKE_CHECKPOINT" "$dir/s" 3 sharded
@@ -50,7 +51,7 @@ for t, row in enumerate(index):
         want = np.where(b < 4, b * 2.0**-16, (4 + b % 4) * 2.0**((b >> 2) - 17.0))
     else:
         want = i % 100
-    said = f[path].attrs.get("dtype")  # of what is stored as unsigned bytes
+    said = f[path].attrs.get("dtype")  # names the type of tensors stored as unsigned bytes
     assert said in ((dtype, dtype.encode()) if dtype in ("F8_E4M3", "F8_E8M0") else (None,)), path
     assert np.array_equal(value.ravel(), want), (path, value.ravel()[:5], want[:5])
 meta = json.loads(f["dcp/meta"][()])

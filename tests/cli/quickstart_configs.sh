@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# dcp-train takes every configuration in examples/configs as it stands; the quickstart its text, and
-# nothing of it outlives it.
+# dcp-train accepts every configuration in examples/configs unchanged, and the quickstart accepts a
+# text. No process of the quickstart outlives it.
 set -euo pipefail
 shopt -s failglob
 for config in "$DCP_SOURCE"/examples/configs/*.json; do
     "$DCP_BIN/dcp-train" "$config" --print-config >/dev/null || { echo "$config is refused"; exit 1; }
 done
 
-# The quickstart says at once when a text is too small to learn from.
+# The quickstart says at once if a text is too small to learn from.
 dir=$(mktemp -d "${TMPDIR:-/tmp}/quickstart.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 echo hi >"$dir/tiny"
@@ -18,8 +18,8 @@ for text in "$dir/tiny" "$dir"; do
         { echo "exit $status: $said"; exit 1; }
 done
 
-# Stopped, it ends when its dcp-run has; the programs are stand-ins here. The machine has no text before
-# setup.sh has run.
+# When the quickstart is stopped, it ends after its dcp-run has ended; stand-ins replace the
+# programs here. Until setup.sh has run, the machine has no text.
 mkdir -p "$dir/examples" "$dir/cmake" "$dir/build/bin"
 cp "$DCP_SOURCE/examples/quickstart.sh" "$dir/examples"
 cp "$DCP_SOURCE/cmake/programs.sh" "$dir/cmake"
@@ -53,7 +53,7 @@ wait $! || status=$?
 
 grep -q 'import h5py' "$dir/used" || { echo "the python3 of PATH is not asked for h5py before training" && exit 1; }
 
-# Of the build it shows ten lines, and the end of its log where it fails.
+# Of the build the quickstart shows ten lines, or the end of the build's log if the build fails.
 [ "$(grep -c '^  [0-9]* of 40 files$' "$dir/out")" -eq 10 ] || { echo "no progress" && cat "$dir/out" && exit 1; }
 [ "$(wc -l <"$dir/build/quickstart/build.log")" -eq 40 ] || { echo "no log of the build" && exit 1; }
 touch "$dir/broken"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# global -> 4 -> 8 -> global gives the same bytes, on one rank or several; nothing is overwritten
-# unasked.
+# global -> 4 -> 8 -> global gives the same bytes, on one rank and on several; nothing is
+# overwritten without --force.
 . "$(dirname "$0")/tools_lib.sh"
 "$MAKE_CHECKPOINT" "$dir/g" 3
 step=step-00000003
@@ -18,13 +18,13 @@ for i in 0 1 2 3; do
     same "$dir/s4/$step/shard-0000$i-of-00004.h5" "$dir/s4b/$step/shard-0000$i-of-00004.h5"
 done
 
-# a file of the other layout beside shards is damage, not another step
+# A file of the other layout beside shards is damage; it is not another step.
 cp -r "$dir/s4" "$dir/both"
 cp "$dir/g/$step/state.h5" "$dir/both/$step/"
 ! dcp-inspect verify "$dir/both" >"$dir/out" || fail "a step with both layouts verifies"
 prints "holds both state.h5 and shards of 4 ranks"
 
-# shared by ranks
+# Ranks share the work.
 gives 0 $DCP_MPIRUN -n 3 dcp-reshard "$dir/s4" "$dir/m8" --layout sharded --world 8
 for i in 0 1 2 3 4 5 6 7; do
     same "$dir/s8/$step/shard-0000$i-of-00008.h5" "$dir/m8/$step/shard-0000$i-of-00008.h5"
@@ -34,12 +34,12 @@ same "$dir/g/$step/state.h5" "$dir/mg/$step/state.h5"
 gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/g" "$dir/m2" --layout sharded
 [ -e "$dir/m2/$step/shard-00001-of-00002.h5" ] || fail "not one file per rank"
 
-# a plan writes nothing
+# --dry-run writes nothing.
 gives 0 dcp-reshard "$dir/g" "$dir/plan" --layout sharded --world 2 --dry-run
 prints "shard-00001-of-00002.h5"
 [ ! -e "$dir/plan" ] || fail "--dry-run made $dir/plan"
 
-# what is there stays, unless forced
+# An existing step stays unless --force is given.
 gives 2 dcp-reshard "$dir/s4" "$dir/s8" --layout global
 says "is there already"
 gives 2 dcp-reshard "$dir/s4/$step" "$dir/s4" --layout global
@@ -52,7 +52,7 @@ gives 0 dcp-reshard "$dir/s4" "$dir/s4" --layout global --force
 same "$dir/g/$step/state.h5" "$dir/s4/$step/state.h5"
 no_leftovers "$dir/s4"
 
-# another writer holds the directory
+# Another writer holds the directory.
 "$MAKE_CHECKPOINT" "$dir/g" 5
 coproc holder {
     "$DCP_PYTHON" -c 'import fcntl, sys

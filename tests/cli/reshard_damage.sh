@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A damaged source is refused with exit 1 and a message that names tensor and block, on any number of
-# ranks; the destination gets nothing.
+# A damaged source is refused with status 1 and a message that names tensor and block, on any number
+# of ranks; the destination gets no step.
 . "$(dirname "$0")/tools_lib.sh"
 "$DCP_BIN/dcp-bench" save "$dir/g" --layers 1 --hidden 256 --vocab 6000 >"$dir/out"
 step=$(cd "$dir/g" && echo step-*)
@@ -14,14 +14,14 @@ byte = os.pread(fd, 1, at)
 os.pwrite(fd, bytes([byte[0] ^ 32]), at)' "$1" "$2"
 }
 run=
-refused() { # SRC TEXT OPTIONS...: alone or by $run
+refused() { # SRC TEXT OPTIONS...: without mpirun, or under $run
     local src=$1 text=$2
     shift 2
     gives 1 $run dcp-reshard "$src" "$dir/dst" "$@"
     says "$text"
     [ -z "$(find "$dir/dst" -name '*step*')" ] || fail "a step in $dir/dst"
 }
-each_place() { # DIR FILE: bytes of tensors all over the file
+each_place() { # DIR FILE: flips bytes of tensors all over the file
     local size offset name
     size=$(stat -c %s "$dir/$1/$2")
     for offset in $((size / 9)) $((size / 2)) $((size * 4 / 5)); do
@@ -37,7 +37,7 @@ each_place() { # DIR FILE: bytes of tensors all over the file
 each_place g "$step/state.h5"
 each_place s3 "$step/shard-00001-of-00003.h5"
 
-# structures
+# Damage of the file's structures.
 flip "$dir/s3/$step/shard-00002-of-00003.h5" 20
 refused "$dir/s3" "user block" --layout global
 flip "$dir/s3/$step/shard-00002-of-00003.h5" 20

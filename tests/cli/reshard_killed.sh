@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Killed at any instant it leaves no step, whole or not at all: what has the step's name is intact; a
-# later run clears away the rest and does it.
+# dcp-reshard is killed at any instant: the step is complete and intact, or does not exist. A later
+# run removes the leftovers and writes the step.
 . "$(dirname "$0")/tools_lib.sh"
 "$DCP_BIN/dcp-bench" save "$dir/g" --layers 2 --hidden 512 --vocab 4000 >"$dir/out"
 step=$(cd "$dir/g" && echo step-*)
 gives 0 dcp-reshard "$dir/g" "$dir/w8" --layout sharded --world 8
 
-# at moments all over the time that a run takes
+# Kills at moments spread over the duration of a run.
 "$DCP_PYTHON" - "$dir" "$step" <<'PY' || fail "killed"
 import os, random, signal, subprocess, sys, time
 dir, step = sys.argv[1:]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The memory stays within --memory, whatever the checkpoint: tensors larger than it, cut by rows or
-# by columns; --memory that can't do is refused before anything is there.
+# dcp-reshard uses no more memory than --memory, whatever the checkpoint: also for larger tensors,
+# cut by rows or by columns. A --memory that does not suffice is refused before anything is written.
 . "$(dirname "$0")/tools_lib.sh"
 case $(nm -D "$DCP_BIN/dcp-reshard" 2>/dev/null) in *__asan*) echo "address sanitizer: memory says nothing" && exit 77 ;; esac
-# 275 MB in three tensors of 90 MB and some small ones
+# 275 MB in three tensors of 90 MB and some small ones.
 "$DCP_BIN/dcp-bench" save "$dir/g" --layers 1 --hidden 64 --vocab 350000 >"$dir/out"
-peak() { # LIMIT_KIB COMMAND...: its largest resident size
+peak() { # LIMIT_KIB COMMAND...: checks the largest resident size
     local limit=$1
     shift
     "$DCP_PYTHON" - "$limit" "$@" >"$dir/peak" 2>&1 <<'PY' || fail "$*: $(cat "$dir/peak")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --dry-run: a table, JSON whose sums hold, and drawings that are XML, for few ranks and for many;
-# nothing is written.
+# --dry-run prints a table, or JSON whose sums are consistent, and makes drawings that are valid
+# XML, for few ranks and for many; it writes no step.
 . "$(dirname "$0")/tools_lib.sh"
 "$DCP_BIN/dcp-bench" save "$dir/g" --layers 2 --hidden 128 --vocab 1100 >"$dir/out"
 step=$(cd "$dir/g" && echo step-*)

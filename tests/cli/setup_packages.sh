@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cmake/setup.sh where packages are there, missing, and not to be had; dpkg-query, apt-get and id are
-# stand-ins that know a list of what is installed.
+# cmake/setup.sh if packages are installed, missing, or not available; dpkg-query, apt-get and id
+# are stand-ins that read a list of the installed packages.
 set -euo pipefail
 setup=$DCP_SOURCE/cmake/setup.sh
 dir=$(mktemp -d)
@@ -45,16 +45,16 @@ has_not() { ! grep -qx "$1" "$dir/installed" || fail "$1 is installed"; }
 
 echo 0 >"$dir/uid"
 touch "$dir/installed"
-run 0 # a bare machine: what is built and run
+run 0 # a bare machine: installs what building and running require
 has gcc && has python3-h5py
 for package in libcmocka-dev gdb fio munge libfuse3-dev; do has_not $package; done
 says "the log is $dir/log"
 is_silent_about "words of apt-get"
 grep -qx "words of apt-get install" "$dir/log" || fail "apt-get's words are not in the log"
-run 0 --tests # and what tests need
+run 0 --tests # also installs what tests require
 has libcmocka-dev && has libfuse3-dev
 for options in "" --tests; do
-    run 0 $options # all is there
+    run 0 $options # everything is installed
     calls ""
     [ ! -s "$dir/out" ] || fail "it says something"
 done
@@ -66,23 +66,23 @@ says "setup.sh --tests"
 without() { # NAME
     grep -vx "$1" "$dir/installed" >"$dir/rest" && mv "$dir/rest" "$dir/installed"
 }
-without libfuse3-dev # an optional one is missing, and can be had
+without libfuse3-dev # an optional package is missing, and available
 run 0 --tests
 calls "install update "
 has libfuse3-dev
 
-without libfuse3-dev # and can't: said once, not tried again
+without libfuse3-dev # it is not available: reported once, and not tried again
 echo libfuse3-dev >"$dir/refused"
 run 0 --tests
 says "libfuse3-dev cannot be installed"
 run 0 --tests
 calls ""
 
-rm "$DCP_SETUP_TRIED" "$dir/refused" # nor without a network
+rm "$DCP_SETUP_TRIED" "$dir/refused" # without a network, too
 touch "$dir/offline"
 echo libfuse3-dev >"$dir/refused"
 run 0 --tests
-without gcc # what is needed is needed
+without gcc # a required package is missing
 run 100
 says "the end of $dir/log"
 says "words of apt-get install"
@@ -90,7 +90,7 @@ rm "$dir/offline"
 run 0 --tests
 has gcc
 
-echo 1000 >"$dir/uid" # not root: asked for what is missing and needed alone
+echo 1000 >"$dir/uid" # without root: requests only packages that are missing and required
 rm "$DCP_SETUP_TRIED"
 run 0 --tests
 calls ""

@@ -18,7 +18,7 @@ atexit.register(shutil.rmtree, scratch, True)
 os.chdir(scratch)
 
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32",
-         "uint8": "U8", "bool": "BOOL", "uint16": "BF16",  # BF16 and F8_E8M0 as their bits
+         "uint8": "U8", "bool": "BOOL", "uint16": "BF16",  # BF16 and F8_E8M0 are given as their bits
          "complex64": "C64", "complex128": "C128", "int8": "F8_E8M0"}
 
 

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Each exit status of each tool, by what the man pages say that it means.
+# Each exit status of each tool has the meaning that the man pages give.
 . "$(dirname "$0")/tools_lib.sh"
 step=step-00000003
 "$MAKE_CHECKPOINT" "$dir/c" 3
 cp -r "$dir/c" "$dir/damaged"
 printf x | dd of="$dir/damaged/$step/state.h5" bs=1 seek=100000 conv=notrunc status=none
 
-# limited COMMAND...: its files end at 100 KiB, as on a full disk: no write goes beyond.
+# limited COMMAND...: files are limited to 100 KiB; writes beyond fail, as on a full disk.
 limited() { (
     ulimit -f 100
     "$@"
 ); }
-# beneath KIB COMMAND...: its files end there, stdout too, but what it says gets through.
+# beneath KIB COMMAND...: files are limited to KIB, including stdout, but stderr passes through a
+# pipe.
 beneath() { { (
     ulimit -f "$1"
     shift
     exec "$@"
 ) 2>&1 >&3 | cat >&2; } 3>&1; }
-# full COMMAND...: nothing can be written to its stdout.
+# full COMMAND...: nothing can be written to stdout.
 full() { "$@" >/dev/full; }
 
 gives 0 dcp-reshard "$dir/c" "$dir/s" --layout sharded --world 2
@@ -40,7 +41,7 @@ no_leftovers "$dir"
 gives 0 dcp-export "$dir/c" "$dir/hf-opt" --with-optimizer --max-shard-size 10TB
 [ -e "$dir/hf-opt/optimizer.safetensors" ] || fail "no optimizer state"
 
-# of two that race for one OUT, one has it
+# If two exports race for one OUT, one of them gets it.
 for format in hdf5 safetensors; do
     for try in 1 2 3; do
         status=(0 0) said=$dir/race-$format$try
@@ -67,7 +68,7 @@ gives 3 full dcp-import "$model" "$dir/i2" --dry-run
 [ ! -e "$dir/no-i/step-00000000" ] || fail "a failed dcp-import left a step"
 no_leftovers "$dir"
 
-# stopped COMMAND...: SIGTERM at change number $at that it makes below $dir/stop.
+# stopped COMMAND...: SIGTERM arrives at COMMAND's change number $at below $dir/stop.
 at=1
 stopped() { (
     rm -rf "$dir/stop" "$dir/control"
@@ -84,7 +85,7 @@ nothing_left dcp-reshard
 gives 143 stopped dcp-import "$model" "$dir/stop/i"
 nothing_left dcp-import
 
-# up to the rename there is nothing, from then on all of it
+# Before the rename a stopped export leaves nothing; after it, the complete folder.
 for format in safetensors hdf5; do
     at=1000 # never
     gives 0 stopped dcp-export "$dir/c" "$dir/stop/hf" --format $format
@@ -100,7 +101,7 @@ for format in safetensors hdf5; do
     rm -r "$dir/whole"
 done
 
-# what a killed export left goes, what a living one has stays
+# Files of a killed export are removed; those of a running export stay.
 mkdir "$dir/new.tmp-left00" "$dir/new.tmp-alive0"
 exec 9<"$dir/new.tmp-alive0"
 flock 9
@@ -111,7 +112,8 @@ rmdir "$dir/new.tmp-alive0.old"
 [ ! -e "$dir/new.tmp-left00" ] && [ -e "$dir/new.tmp-alive0" ] || fail "left-overs of exports"
 exec 9<&-
 rmdir "$dir/new.tmp-alive0"
-# killed between two renames: what was to be replaced comes back; it goes where there is something
+# An export was killed between its two renames: the folder that it was to replace gets its name
+# back, or is removed if another one has the name.
 mv "$dir/new" "$dir/new.tmp-killed.old"
 gives 2 dcp-export "$dir/c" "$dir/new"
 says "new: put back what a killed export was about to replace"
@@ -125,7 +127,7 @@ ln -s "$dir/new" "$dir/link"
 gives 2 dcp-export "$dir/c" "$dir/link" --force
 says "is a symbolic link"
 
-# a damaged newest step: the one before it is named
+# If the newest step is damaged, the message names the step before it.
 cp -r "$dir/c" "$dir/two"
 "$MAKE_CHECKPOINT" "$dir/two" 4
 printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100000 conv=notrunc status=none
@@ -138,7 +140,7 @@ printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100 conv=notrunc st
 gives 1 dcp-inspect diff "$dir/two" "$dir/c"
 says "give $dir/two/$step to use that"
 
-# JSON is UTF-8
+# JSON is UTF-8.
 cp -r "$dir/c" "$dir/"$'\xff'
 for command in ls show verify stat "layout --world 2" diff; do
     gives 2 dcp-inspect $command --json "$dir/"$'\xff' "$dir/c"
@@ -173,7 +175,7 @@ gives 3 full dcp-inspect diff "$dir/c" "$dir/s" --all
 gives 0 dcp-inspect stat "$dir/c"
 gives 3 full dcp-inspect layout "$dir/c" --world 2
 
-# a limit on file sizes is told of by each program, and ends none
+# Each program reports that a limit on file sizes is reached; no program is killed by SIGXFSZ.
 for program in "$DCP_BIN"/dcp-*; do
     program=${program##*/dcp-}
     gives 3 beneath 0 dcp-$program --help
@@ -199,7 +201,7 @@ gives 3 limited dcp-bench save "$dir/b2" "${size[@]}"
 printf x | dd of="$(echo "$dir"/b/step-*/state.h5)" bs=1 seek=300000 conv=notrunc status=none
 gives 1 dcp-bench load "$dir/b" "${size[@]}"
 
-# the rest of dcp-bench
+# Options of dcp-bench that are not tested above.
 gives 0 dcp-bench --help
 prints "^Usage: dcp-bench save|async|load DIR"
 gives 0 dcp-bench --version

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The talker's quickstart tells how it is called, refuses what it can't use in one line, and ends when its dcp-run has;
-# the programs are stand-ins here.
+# The talker's quickstart prints its usage, refuses arguments that it cannot use in one line, and
+# ends after its dcp-run has ended; stand-ins replace the programs here.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/quickstart.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
@@ -59,7 +59,7 @@ wait $first || status=$?
 [ -e "$dir/used" ] || { echo "the python3 of PATH is not used" && exit 1; }
 [ -e "$dir/out/work/ended" ] || { echo "it ended before dcp-run" && cat "$dir/log" && exit 1; }
 
-# What an earlier one left is replaced, and nothing else.
+# Only files that an earlier quickstart left are replaced.
 cp -r "$dir/sounds" "$dir/out/work/mine"
 refused "quickstart: $dir/out/work/mine is in $dir/out/work, which is replaced: move it, or name another DIR" \
     "$dir/out/work/mine" "$dir/out"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""examples/tokenize_text.py gives the ids that the tokenizers package gives, for the three kinds of
-byte-level BPE, and says what it does not know."""
+"""examples/tokenize_text.py gives the ids of the tokenizers package, for the three kinds of byte-level BPE, and
+reports tokenizers that it does not support."""
 import array, functools, json, os, subprocess, sys
 from hf_folder import SOURCE, cases, check
 
@@ -64,7 +64,7 @@ def test_an_output_that_cannot_be_written_is_an_error():
 
 @functools.cache
 def specification():
-    """GPT-2's, with an id of more than 16 bits."""
+    """Returns GPT-2's tokenizer, with an id of more than 16 bits."""
     with open(f"{DATA}/gpt2.json") as f:
         spec = json.load(f)
     spec["added_tokens"][-1]["id"] = 70000
@@ -72,7 +72,7 @@ def specification():
 
 
 def make_large():
-    """The tokenizer "large", whose vocabulary needs 32 bits, and the texts "a" and "b"."""
+    """Makes the tokenizer "large", whose ids need 32 bits, and the texts "a" and "b"."""
     os.mkdir("large")
     write("large/tokenizer.json", json.dumps(specification()))
     write("a", "the ")

@@ -1,5 +1,6 @@
-# To be sourced by the tests of the tools: a scratch folder $dir that goes at the end, and what a
-# program's run must give. $MAKE_CHECKPOINT is the program of tests/corrupt/make_checkpoint.c.
+# Sourced by the tests of the tools: makes a scratch folder $dir, which is removed at the end, and
+# defines functions that check a program's result. $MAKE_CHECKPOINT is the program of
+# tests/corrupt/make_checkpoint.c.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_tools.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
@@ -11,8 +12,8 @@ fail() {
     exit 1
 }
 
-# gives STATUS COMMAND...: it ends with STATUS; its output is in $dir/out and $dir/err. On stderr is
-# nothing where it is 0 (launchers may have their say), else something.
+# gives STATUS COMMAND...: COMMAND ends with STATUS; its output is in $dir/out and $dir/err. stderr
+# is empty if STATUS is 0 (except for messages of launchers), otherwise not.
 gives() {
     local expected=$1 status=0
     shift
@@ -25,7 +26,7 @@ gives() {
     fi
 }
 
-# notes COMMAND...: it ends with 0, and has something to tell on stderr.
+# notes COMMAND...: COMMAND ends with 0 and writes to stderr.
 notes() {
     "$@" >"$dir/out" 2>"$dir/err" || fail "$*: exit $?"
     [ -s "$dir/err" ] || fail "$*: says nothing on stderr"
@@ -34,6 +35,6 @@ notes() {
 prints() { grep -q -- "$1" "$dir/out" || fail "not on stdout: $1"; }
 says() { grep -q -- "$1" "$dir/err" || fail "not on stderr: $1"; }
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
-no_leftovers() { # FOLDER: no temporary file in it
+no_leftovers() { # FOLDER: it contains no temporary files
     [ -z "$(find "$1" -name '*tmp*' -print -quit)" ] || fail "left over: $(find "$1" -name '*tmp*')"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Help and version on stdout with exit 0; misuse on stderr with exit 2.
+# Help and version go to stdout with exit status 0; misuse is reported on stderr with status 2.
 . "$(dirname "$0")/tools_lib.sh"
 for program in dcp-export dcp-import dcp-inspect dcp-reshard; do
     gives 0 $program --help
@@ -94,7 +94,7 @@ for rule in "" x x=8 =1; do
     gives 2 dcp-reshard a b --layout sharded --mesh tp=2 --tp-rule "$rule"
     says "--tp-rule"
 done
-# A path that leads through a file is a wrong one, for all tools.
+# All tools report a path that leads through a file as a wrong path.
 through=$dir/file/x
 for command in ls show verify stat layout diff; do
     gives 2 dcp-inspect $command "$through" $([ $command != diff ] || echo "$dir")

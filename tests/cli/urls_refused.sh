@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scheme:// is refused by name, with exit 2, by every program and every key that takes a path, also with --dry-run; and
-# nothing is made.
+# Every program, and every key that accepts a path, refuses scheme:// by name with status 2, also
+# with --dry-run, and makes nothing.
 . "$(dirname "$0")/tools_lib.sh"
 cd "$dir"
 url=s3://bucket/run
@@ -42,6 +42,6 @@ for dry in "" --dry-run; do
 done
 [ ! -e s3: ] && [ ! -e exported ] && [ ! -e ckpt ] || fail "something was made: $(find . | head -20)"
 
-# what follows dcp-run's own arguments is the program's matter
+# Arguments after dcp-run's own ones are the program's, and are not checked.
 notes dcp-run -n 1 --max-restarts 0 -- echo $url
 prints "^$url"

@@ -1,7 +1,7 @@
 #!/usr/bin/env -S python3 -B
-"""dcp-inspect verify finds the same on one rank and on several: each damaged block by tensor, number and
-bytes, each structure by name, in files of many chunks and in layouts whose shards are no runs of their
-tensors."""
+"""dcp-inspect verify finds the same damage on one rank and on several: each damaged block by tensor, number and
+bytes, and each damaged structure by name, in files of many chunks, and in layouts whose shards are not
+contiguous parts of their tensors."""
 import functools
 import os
 import re
@@ -26,12 +26,12 @@ def state():
 
 @cases.shared
 def steps():
-    """A step in each layout, whose number is the layout's."""
+    """Makes a step in each layout; its number is the layout's."""
     return {layout: os.path.abspath(save(f"c{i}", i, state(), {}, layout)) for i, layout in enumerate(LAYOUTS)}
 
 
 def own(layout, folder="own"):
-    """Copies a step, so that the case may damage it."""
+    """Copies a step, so the case may damage it."""
     step = steps()[layout]
     return shutil.copytree(step, os.path.join(folder, os.path.basename(step)))
 
@@ -55,7 +55,7 @@ def test_intact_steps():
 
 
 def check_damage(layout):
-    """Damaged blocks are named, and so is damaged metadata; a file whose flips are taken back is intact."""
+    """Damaged blocks are named, and so is damaged metadata; a file whose flips are undone is intact."""
     step = own(layout)
     file = f"{step}/" + ("state.h5" if layout == "global" else "shard-00001-of-0000%s.h5" % layout[8])
     at = places(file)
@@ -64,10 +64,10 @@ def check_damage(layout):
     flips = [big, big + BLOCK - 1, big + BLOCK, big + length - 1, at["/model/z"][0] + 5, os.path.getsize(file) - 3]
     for f in flips:
         flip(file, f)
-    # the last byte of a file is in a page of padding that belongs to meta
+    # the last byte of a file is padding, in a page that belongs to meta
     lines = look(step)
     assert lines[-1] == f"{step}: DAMAGED, {len(lines) - 1} place" + "s" * (len(lines) > 2), lines
-    if "meta: its checksum" in lines[0]:  # then nothing else in the file can be believed
+    if "meta: its checksum" in lines[0]:  # nothing else in the file can be trusted then
         flip(file, flips.pop())
         lines = look(step)
     want = [f"{file}: tensor /model/big, block 0 (bytes 0 to 4194304): damaged",
@@ -108,7 +108,7 @@ def test_shards_of_different_states_are_damage():
 
 
 def make_directory():
-    """Makes the directory "both" of two steps and the beginning of another one."""
+    """Makes the directory "both" with two steps and the beginning of another one."""
     for layout in LAYOUTS[:2]:
         own(layout, "both")
     os.mkdir("both/.tmp-step-00000007")
