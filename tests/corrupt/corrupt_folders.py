@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Hugging Face folders that are damaged or hostile: dcp-import refuses each with a message of its own,
-in bounded memory, and leaves nothing behind; so does `init` of dcp-train, by the same reader."""
+"""Damaged or hostile Hugging Face folders: dcp-import refuses each with its own message, in bounded memory, and
+leaves nothing behind. The same holds for `init` of dcp-train, which uses the same reader."""
 import json, os, resource, struct, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
 from hf_folder import BIN, CONFIG, cases, check, content, folder, run, values
 
-LIMIT = 1 << 30  # of address space; MPI's and HDF5's libraries take a quarter of it
+LIMIT = 1 << 30  # of address space; the libraries of MPI and HDF5 use a quarter of it
 SANITIZED = b"__asan_init" in content(f"{BIN}/dcp-import")
 if SANITIZED:
-    LIMIT = None  # they reserve all of it
+    LIMIT = None  # sanitizers reserve all address space
 GOOD = {"w": values("F32", (2, 3)), "x": values("BF16", (4,))}
 ENTRY = '{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 
 
 def raw(name, text, data=b"", length=None, hole=0):
-    """A folder whose file has this header; `hole`: so many bytes more, which take no room."""
+    """Makes a folder whose file has this header; `hole`: the number of additional bytes, which use no space."""
     folder(name, {})
     text = text if isinstance(text, bytes) else text.encode()
     with open(f"{name}/model.safetensors", "wb") as f:
@@ -45,7 +45,7 @@ def config(name, text):
 
 
 def with_map(change):
-    """The index with its weight map changed."""
+    """Returns the index with its weight map changed."""
     def changed(old):
         change(old["weight_map"])
         return old
@@ -72,7 +72,8 @@ def check_peak():
 
 
 def check_refused(*rows):
-    """Each folder is refused with the exit status and a message that has the text; with status 0 it is taken."""
+    """Each folder is refused with the exit status and a message that contains the text; with status 0 it is
+    accepted."""
     for name, status, said in rows:
         with cases.part(name):
             if status == 0:

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# HDF5 metadata that is hostile though every checksum is right: links in circles, links to other files,
-# datasets that are stored elsewhere, virtual, chunked or filtered, or no HDF5 at all. The tools read by
-# the index: they give what was saved, open no other file, and verify notes what is not as written.
+# HDF5 metadata that is hostile although every checksum is right: circular links, links to other
+# files, external, virtual, chunked or filtered datasets, or no HDF5 at all. The tools read
+# according to the index: they return what was saved and open no other file, and verify reports what
+# differs from a file that libdcp writes.
 set -euo pipefail
 command -v strace >/dev/null || { echo "no strace"; exit 77; }
 strace -o /dev/null true 2>/dev/null || { echo "strace may not trace here"; exit 77; }
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # it can't look under strace
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # LeakSanitizer cannot run under strace
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_hdf5.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 export PATH=$DCP_BIN:$PATH
@@ -16,7 +17,7 @@ fail() {
     exit 1
 }
 
-# traced PROGRAM ARGS: exits 0 within a minute and opens nothing of $dir/outside.
+# traced PROGRAM ARGS: PROGRAM exits with 0 within a minute, and opens no file of $dir/outside.
 traced() {
     rm -f "$dir/trace"
     timeout 60 strace -f -qq -o "$dir/trace" -e trace=openat,open,openat2 "$@" >"$dir/out" 2>"$dir/err" ||

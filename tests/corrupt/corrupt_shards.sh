@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A sharded step that lacks a shard, or holds one of another step, is damaged; loads refuse it.
+# A sharded step without one of its shards, or with a shard of another step, is damaged; loads
+# refuse it.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_shards.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
@@ -15,7 +16,7 @@ fail() {
     exit 1
 }
 
-# refused NAME: verify and a reading program both find step 3 damaged.
+# refused NAME: both verify and a program that reads find step 3 damaged.
 refused() {
     local status=0
     "$DCP_BIN/dcp-inspect" verify "$a" >"$dir/out" 2>"$dir/err" || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# dcp-inspect verify on damaged steps: exit 1 and the place on stdout; a path that is not there is
-# wrong usage.
+# dcp-inspect verify on damaged steps: exit status 1, and the place of the damage on stdout. A path
+# that does not exist is wrong usage.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_verify.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
@@ -14,7 +14,8 @@ fail() {
     exit 1
 }
 
-# expect STATUS PATTERN PATH: verify PATH exits so and says so on stdout, or stderr where it is 2.
+# expect STATUS PATTERN PATH: verify PATH exits with STATUS, and PATTERN is on stdout, or on stderr
+# if STATUS is 2.
 expect() {
     local status=0
     "$DCP_BIN/dcp-inspect" verify "$3" >"$dir/out" 2>"$dir/err" || status=$?
@@ -32,7 +33,7 @@ mkdir "$dir/empty"
 expect 2 "no complete step" "$dir/empty"
 expect 2 "not a folder" "$step/state.h5"
 
-# a few dozen flips through the program
+# Some dozens of flipped bytes.
 size=$(stat -c %s "$step/state.h5")
 RANDOM=5
 for i in $(seq 30); do
@@ -47,7 +48,7 @@ for i in $(seq 30); do
 done
 expect 0 intact "$step"
 
-# whole files
+# Whole files are missing or damaged.
 truncate -s 0 "$step/state.h5"; expect 1 "state.h5" "$step"; restore
 truncate -s 5000 "$step/state.h5"; expect 1 "state.h5" "$step"; restore
 echo >>"$step/state.h5"; expect 1 "state.h5" "$step"; restore
@@ -57,7 +58,7 @@ rm "$step/about.json"; expect 1 "about.json" "$step"; restore
 echo >>"$step/about.json"; expect 1 "about.json" "$step"; restore
 rm "$step"/*; expect 1 "" "$step"; restore
 
-# another step's folder
+# Another step's folder.
 for name in step-00000099 .abandoned-step-00000099 .tmp-step-00000099; do
     mv "$step" "$dir/c/$name"
     expect 1 "the folder says step 99, meta says 7" "$dir/c/$name/"
@@ -65,13 +66,13 @@ for name in step-00000099 .abandoned-step-00000099 .tmp-step-00000099; do
 done
 cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
 
-# another step's files
+# Another step's files.
 "$MAKE_CHECKPOINT" "$dir/other" 8
 cp "$dir/other/step-00000008/about.json" "$step"; expect 1 "about.json: of step 8, not 7" "$step"; restore
 cp "$dir/other/step-00000008/state.h5" "$step"; expect 1 "the folder says step 7, meta says 8" "$step"; restore
 expect 0 intact "$step"
 
-# as JSON
+# The report as JSON.
 truncate -s -1 "$step/state.h5"
 "$DCP_BIN/dcp-inspect" verify --json "$step" >"$dir/out" 2>"$dir/err" && fail "exit 0"
 "$DCP_PYTHON" - "$dir/out" <<'PY'
@@ -81,7 +82,7 @@ assert found["intact"] is False and "state.h5" in found["damage"][0], found
 PY
 restore
 
-# all steps: the damaged one is not the newest; what is no part of a step is damage
+# All steps: the damaged step is not the newest one. A file that belongs to no step is damage.
 "$MAKE_CHECKPOINT" "$dir/c" 8
 truncate -s -1 "$step/state.h5"
 expect 0 "step-00000008: intact" "$dir/c"

@@ -32,7 +32,7 @@ def crc64(data):
 
 
 def aside(f, path):
-    """Frees the name; the dataset remains, so that its bytes are not reused."""
+    """Frees the name; the dataset remains, so its bytes are not used again."""
     f["/aside"] = f[path]
     del f[path]
 
@@ -91,7 +91,7 @@ def unknown_filter(f, _):
 
 
 def no_hdf5(_, __):
-    """Handled below: not even a superblock."""
+    """Handled below: the file has not even a superblock."""
 
 
 def seal(path, kind):
