@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A system call of one rank of a save fails: all ranks say so and end, nothing is published, nothing
-# is left behind, the old step loads, and the next save works. What is not needed may fail.
+# A system call of one rank fails during a save: all ranks report it and end, no step is published,
+# no file is left, the old step loads, and the next save works. If a call is not essential, its
+# failure does not matter.
 . "$(dirname "$0")/crash_lib.sh"
 
-fail_at() { # RANK CALL ERROR N TEXT [WORD]; with $below: of its calls on that file
+fail_at() { # RANK CALL ERROR N TEXT [WORD]; with $below: only calls on that file
     fresh
     injected "$1" ${below:+-P "$below"} -e "trace=$2" -e "inject=$2:error=$3:when=$4" -- save "$store" 2 ${6:-}
     was_injected "$*"
@@ -23,7 +24,7 @@ survives() { # RANK OPTIONS...
     loads 2
 }
 
-# the first is for the writer's folder, which is made again when it is needed
+# The first mkdirat is for the writer's folder, which is made again when it is needed.
 fail_at 0 mkdirat EACCES 2 "status -7: rank 0: cannot make directory .*tmp-step-00000002.* denied"
 fail_at 0 fallocate ENOSPC 1 "status -6: rank 0: reserve space for .*free space there"
 fail_at 0 io_uring_enter EIO 1 "status -7: rank 0: write .*state.h5: Input/output error"
@@ -37,7 +38,7 @@ fail_at 0 fsync EIO 4 "status -7: rank 0: cannot sync"
 fail_at 1 fallocate ENOSPC 1 "status -6: rank 1: reserve space for .*shard-00001-of-00002" sharded
 fail_at 1 fsync EIO 1 "status -7: rank 1: sync .*shard-00001-of-00002" sharded
 
-# engine mpio: HDF5 says success when it flushes and closes a file whose data was lost
+# Engine mpio: HDF5 reports success when it flushes and closes a file whose data were lost.
 below=$tmp/state.h5
 fail_at 1 pwrite64 EIO 1 "status -7: rank 1: HDF5 can't write .*state.h5" mpio
 fail_at 1 pwrite64 ENOSPC 3 "status -6: rank 1: HDF5 can't write .*state.h5" mpio
@@ -45,7 +46,7 @@ fail_at 0 pwrite64 ENOSPC 1 "status -6: rank 0: write .*state.h5" mpio
 fail_at 1 openat EMFILE 2+ "status -7: rank 1: HDF5 can't open .*state.h5" mpio
 below=
 
-# Later calls of io_uring_enter send requests or only wait, which may be done again.
+# Later calls of io_uring_enter send requests, or only wait and may be repeated.
 for at in "0 2" "1 2" "0 5" "0 8"; do
     read -r rank n <<<"$at"
     fresh
@@ -61,7 +62,8 @@ for at in "0 2" "1 2" "0 5" "0 8"; do
     fi
 done
 
-# the file itself: opened by each rank that writes, again when it is used; written without io_uring where the kernel has none
+# The step's file is opened by each rank that writes; if the kernel has no io_uring, it is written
+# without it.
 opened() {
     fresh
     injected 1 -P "$tmp/state.h5" -e trace=openat -e inject=openat:error=EMFILE -- \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A full disk: the save fails before data moves, older steps stay intact, and once there is room
-# the next save works. A save that may give up old steps does so, but for those that a reader holds,
-# which it names; also where nothing at all is free. On a small tmpfs, in a mount namespace of its
+# A full disk: the save fails before data move, older steps stay intact, and once there is space the
+# next save works. A save that may remove old steps for space removes them even if nothing is free,
+# except steps that a reader holds, which it names. Uses a small tmpfs in a mount namespace of its
 # own.
 if [ "${1:-}" != mounted ]; then
     if [ "$(id -u)" -eq 0 ]; then set -- -m; else set -- -rm; fi
@@ -30,7 +30,7 @@ ranks 2 next "$store" || fail "room again"
 [ "$(tail -1 "$dir/out")" = 3 ] || fail "step 3 is not there"
 
 names() { ls "$store" | tr '\n' ' '; }
-hold() { # STEP: a reader has it open, until its input ends
+hold() { # STEP: a reader keeps it open until its input ends
     mkfifo "$dir/input"
     "$CRASH_STATE" hold "$store" "$1" <"$dir/input" >"$dir/held" 2>&1 &
     reader=$!
@@ -46,7 +46,7 @@ let_go() {
     rm "$dir/input"
 }
 
-for layout in "" sharded; do # two steps have room; the last one makes its own
+for layout in "" sharded; do # there is space for two steps; the last save makes its own space
     [ "$(names)" = "latest step-00000002 step-00000003 " ] || fail "other steps: $(names)"
     hold 2
     status=0

@@ -1,10 +1,10 @@
-# To be sourced by the tests of this folder: a scratch folder $dir whose store $store holds step 1,
-# and saves of step 2 by two ranks in which the kernel (through strace) fails a system call of one
-# rank, or kills it there. $CRASH_STATE is the program of crash_state.c.
+# Sourced by the tests of this folder: makes a scratch folder $dir whose store $store holds step 1,
+# and defines saves of step 2 by two ranks in which the kernel (through strace) fails one rank's
+# system call or kills the rank there. $CRASH_STATE is the program of crash_state.c.
 set -euo pipefail
 command -v strace >/dev/null || { echo "no strace"; exit 77; }
 strace -o /dev/null true 2>/dev/null || { echo "strace may not trace here"; exit 77; }
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # it can't look under strace
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # LeakSanitizer cannot run under strace
 export OMPI_MCA_odls_base_sigkill_timeout=0 # mpirun ends the other ranks at once
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_crash.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
@@ -18,17 +18,17 @@ fail() {
     exit 1
 }
 
-ranks() { # N ARGS...: crash_state on N ranks; nobody may wait for long
+ranks() { # N ARGS...: runs crash_state on N ranks, for 60 s at most
     local n=$1
     shift
     timeout 60 $DCP_MPIRUN -n "$n" "$CRASH_STATE" "$@" >"$dir/out" 2>"$dir/err"
 }
 
-alone() { # ARGS...: crash_state by itself, which needs no launcher
+alone() { # ARGS...: runs crash_state without a launcher
     timeout 60 "$CRASH_STATE" "$@" >"$dir/out" 2>"$dir/err"
 }
 
-# fresh [LAYOUT]: a store with step 1 alone.
+# fresh [LAYOUT]: restores the store to step 1 alone.
 fresh() {
     if [ ! -d "$dir/first" ]; then
         ranks 2 save "$dir/first" 1 || fail "the first save"
@@ -37,8 +37,9 @@ fresh() {
     cp -a "$dir/first" "$store"
 }
 
-# injected RANK OPTIONS... -- ARGS...: crash_state ARGS on two ranks, one of them under strace with
-# these options. The exit status is in $status. strace sends no signals where it filters by BPF.
+# injected RANK OPTIONS... -- ARGS...: runs crash_state ARGS on two ranks; rank RANK runs under
+# strace with OPTIONS. The exit status is in $status. With --seccomp-bpf strace cannot inject
+# signals.
 injected() {
     local rank=$1 options=() traced plain
     shift
@@ -59,15 +60,15 @@ injected() {
 was_injected() { grep -q 'INJECTED\|killed by' "$dir/trace" || fail "$1: nothing was injected"; }
 says() { grep -q -- "$1" "$dir/err" || fail "not on stderr: $1"; }
 
-# loads STEPS: on one rank the newest step, which is one of STEPS, has its content and nothing
-# else; left-overs go, and the next save works.
+# loads STEPS: on one rank, the newest step is one of STEPS and has exactly its content; leftovers
+# are removed, and the next save works.
 loads() {
     alone next "$store" || fail "no good step afterwards"
     [[ " $1 " == *" $(head -1 "$dir/out") "* ]] || fail "step $(head -1 "$dir/out") loads, not $1"
     [ -z "$(ls -A "$store" | grep -v '^step-[0-9]*$\|^latest$\|^\.lock$')" ] || fail "left-overs"
 }
 
-# cleaned: the failed save left nothing behind, before anybody opens the store again.
+# cleaned: the failed save left nothing behind, even before the store is opened again.
 cleaned() {
     [ -z "$(ls -A "$store" | grep -v '^step-00000001$\|^latest$\|^\.lock$')" ] || fail "left-overs: $*"
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A load in which a rank is killed or can't read: it ends on all ranks, and the step stays as it is.
+# One rank is killed or cannot read during a load: the load ends on all ranks, and the step stays
+# unchanged.
 . "$(dirname "$0")/crash_lib.sh"
 fresh
 

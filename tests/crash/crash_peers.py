@@ -1,22 +1,20 @@
 #!/usr/bin/env python3
 """A dead peer: a rank is killed before or within a collective function of the library.
 
-Each such function is run by three ranks, over shared memory, over messages, on two hosts, and over a
-caller's table of functions. Rank 0, 1 or the last gets SIGKILL before it calls the function, or at the first, the
-middle or the last internal point of it (crash_peers.c says what a point is). The launcher lets the
-other ranks live. Each of them
+Each function is run by three ranks: over shared memory, over messages, on two hosts, and over a caller's table of
+functions. Rank 0, 1 or the last one gets SIGKILL before it calls the function, or at the first, the middle or the last
+internal point of it (crash_peers.c defines points). The launcher lets the other ranks live. Each of them
   - returns DCP_ERR_COMM that names the victim, or was done before it needed the victim again;
   - returns the same from a collective call after that;
   - does so within two seconds of the death, and closes everything within two more;
-  - does not call a caller's table again that has failed.
-Functions that begin with MPI's communicator do not know the ranks yet: for them a limit of 3 s is
-set, and the victim need not be named.
+  - does not call a caller's table again after it has failed.
+Functions that begin with MPI's communicator do not know the ranks yet: for them a limit of 3 s is set, and they need
+not name the victim.
 
     crash_peers.py [--sample] [--only PATTERN] [--jobs N] [--within SECONDS] [--record FILE]
 
---sample: a case of each function, at points of fixed numbers. --record writes the table of
-docs/crash-matrix.md. Exit status: 0 where all cases are as they must be, else 1.
-"""
+--sample: one case per function, at points with fixed numbers. --record writes the table of docs/crash-matrix.md. Exit
+status: 0 if all cases pass, else 1."""
 import argparse
 import collections
 import concurrent.futures

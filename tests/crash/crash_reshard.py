@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""dcp-reshard that is killed, or has a call fail, at each of its calls below DST in turn, until it makes
-no more: what has the step's name is whole, what failed left nothing, short writes don't matter, and
-a step that is replaced is the old or the new one."""
+"""dcp-reshard is killed, or a call fails, at each of its calls below DST in turn, up to its last one. A step with
+its name is complete, a failure leaves no files, short writes make no difference, and a step that is replaced is
+the old or the new one."""
 import atexit, filecmp, glob, os, shutil, signal, subprocess, sys, tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool makes what
-it makes without the failure, or fails and says why; it never calls damaged what is whole, never makes
-something else, and leaves what it reads as it was.
+"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool gives the same result as
+without the failure, or fails with a reason. It never reports intact data as damaged, never gives another result, and
+does not change its input.
 
     crash_tools.py [--every N] [CASE...]
 
-Of the calls every N-th is made to fail (--every 1: all), by default every 47th.
-"""
+Every N-th call is made to fail (--every 1: all), by default every 47th."""
 import argparse
 import errno
 import hashlib
