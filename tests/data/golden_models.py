@@ -22,11 +22,12 @@ def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
 
 
-# Within 32 tokens each scaling leaves some pairs of a head, slows others down, and mixes in between.
+# Within 32 tokens each scaling leaves some pairs of a head unchanged, slows others down, and mixes both in
+# between.
 MODELS = {
     "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=True, **rope("default")),
     "mistral": MistralConfig(**SIZES, **HEAD, sliding_window=7, **rope("default")),
-    # the second of its layers alone has a window
+    # only the second of its layers has a window
     "qwen2_window": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1,
                                 **rope("default")),
     "llama_linear": LlamaConfig(**SIZES, **HEAD, **rope("linear", factor=4.0)),
@@ -37,14 +38,14 @@ MODELS = {
 
 
 def labels_of(ids):
-    """Some places that are not counted."""
+    """Returns labels; some positions are not counted."""
     labels = ids.clone()
     labels[torch.rand(labels.shape) < 0.2] = -100
     return labels
 
 
 def as_saved(model, folder, values, prefix):
-    """Values of the parameters under the names that they have in files."""
+    """Returns the parameters' values under the names that they have in files."""
     names = {p.data_ptr(): name for name, p in model.named_parameters()}
     saved = load_file(f"{folder}/model.safetensors")
     assert set(saved) == set(names.values()), set(saved) ^ set(names.values())
@@ -56,7 +57,7 @@ def make(name, config):
     folder = f"{HERE}/golden/{name}"
     config.dtype = torch.float32
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    with torch.no_grad():  # biases and norms as if they had been trained
+    with torch.no_grad():  # biases and norms as after some training
         for p in model.parameters():
             p.add_((0.05 if p.ndim > 1 else 0.1) * torch.randn_like(p))
     model.save_pretrained(folder)

@@ -21,11 +21,11 @@ import talker_model  # noqa: E402
 
 STEPS, CLIP = 5, 1.0
 ADAMW = {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
-TEXT = ["talker.model.text_embedding.*", "talker.text_projection.*"]  # what fine-tuning leaves alone
-CODES = 12  # of a codebook; in the talker's table the special ones follow
+TEXT = ["talker.model.text_embedding.*", "talker.text_projection.*"]  # fine-tuning does not change these
+CODES = 12  # the size of a codebook; in the talker's table the special codes follow
 SPECIAL = {f"codec_{name}_id": CODES + i
            for i, name in enumerate(("pad", "bos", "eos_token", "think", "nothink", "think_bos", "think_eos"))}
-TEXT_IDS = 32  # and the three of the text channel
+TEXT_IDS = 32  # and the three special ids of the text channel
 TEXT_SPECIAL = {f"tts_{name}_token_id": TEXT_IDS + i for i, name in enumerate(("pad", "bos", "eos"))}
 
 
@@ -37,7 +37,7 @@ def decoder(hidden, inner, heads, kv, dim, layers, theta, groups):
 
 
 def config(talker, predictor, text, rows):
-    """rows: of the talker's table."""
+    """Returns a configuration. rows: the number of rows of the talker's table."""
     return {"architectures": ["Qwen3TTSForConditionalGeneration"], "model_type": "qwen3_tts", **TEXT_SPECIAL,
             "im_start_token_id": 0, "im_end_token_id": 1, "tokenizer_type": "qwen3_tts_tokenizer_12hz",
             "tts_model_size": "tiny", "tts_model_type": "base",
@@ -64,7 +64,7 @@ MODELS = {
 
 
 def records_of(model, sizes):
-    """Random ones, of two voices where there are more than two."""
+    """Returns random records, of two voices if there are more than two records."""
     c = model.config["talker_config"]
     voices = torch.randn(1 + (len(sizes) > 2), c["hidden_size"])
     texts = [torch.randint(TEXT_IDS, (t,)) for t, _ in sizes]
@@ -80,7 +80,7 @@ def is_frozen(name, frozen):
 
 
 def train(folder, frozen, narrow):
-    """Tensors and numbers of five steps from the folder's weights; narrow: products in bf16."""
+    """Returns tensors and numbers of five steps from the folder's weights; narrow: products in bf16."""
     model = talker_model.read_folder(folder)
     records = list(talker_model.read_records(f"{folder}/records.safetensors"))
     trained = {n: p for n, p in model.named_parameters() if not is_frozen(n, frozen)}
@@ -107,7 +107,7 @@ def make(name, config, frozen, sizes):
     torch.manual_seed(sum(name.encode()))
     folder = f"{HERE}/golden/{name}"
     model = talker_model.Model(config)
-    with torch.no_grad():  # norms and biases as if they had been trained, all else so large that losses differ
+    with torch.no_grad():  # norms and biases as after some training, everything else large enough to make losses differ
         for n, p in model.named_parameters():
             p *= float(p.ndim == 1)
             p += (0.1 if p.ndim == 1 else 0.6 if "embedding" in n else p.shape[1] ** -0.5) * torch.randn_like(p)

@@ -19,7 +19,8 @@ OPTIMIZERS = [
 
 
 def train(kind, params):
-    """One optimizer for all parameters: those without a gradient are left alone, and get their state when they have."""
+    """One optimizer has all parameters: those without a gradient do not change, and get their state with their
+    first gradient."""
     model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager")
     batch = load_file(f"{FOLDER}/golden.safetensors")
     optimizer = kind(model.parameters(), **params)

@@ -1,8 +1,8 @@
-"""config.json of both published sizes of talkers, and how many parameters they have. Needs no torch."""
+"""Contains config.json of both published sizes of talkers, and their numbers of parameters. Needs no torch."""
 
 
 def published_config(hidden, intermediate, size):
-    """config.json as the folders of the two sizes have it."""
+    """Returns config.json as in the folders of the two sizes."""
     decoder = {"attention_bias": False, "attention_dropout": 0, "head_dim": 128, "hidden_act": "silu",
                "initializer_range": 0.02, "num_attention_heads": 16, "num_code_groups": 16, "num_key_value_heads": 8,
                "rms_norm_eps": 1e-06, "rope_theta": 1000000, "sliding_window": None, "use_cache": True,
@@ -29,6 +29,6 @@ def published_config(hidden, intermediate, size):
             "transformers_version": "4.57.3"}
 
 
-# Their parameters, and those without the predictor's.
+# The numbers of their parameters, with the predictor and without.
 PUBLISHED = {"1.7B": (published_config(2048, 6144, "1b7"), 1916676352, 1741550592),
              "0.6B": (published_config(1024, 3072, "0b6"), 905788672, 764218368)}
