@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [SECONDS [TARGET...]]: builds the fuzzers with clang (sanitizers on), runs each for SECONDS (1200)
-# from its corpus and seeds, all at once, and prints a line for each: what it did and found. Where a target
-# found nothing, its corpus becomes the least one with the same coverage. Findings are kept in
-# build-fuzz/findings, logs beside it; exit 1 where there is one. FUZZ_TIMEOUT: seconds after which an
-# input counts as slow (5; more where other work is done beside). Wants Debian's clang beside what
+# run.sh [SECONDS [TARGET...]]: builds the fuzzers with clang (sanitizers on), runs all of them
+# simultaneously for SECONDS (1200), each from its corpus and seeds, and prints one line per target. If a
+# target finds nothing, its corpus is replaced by the smallest one with the same coverage. Findings go to
+# build-fuzz/findings, logs beside it; exit 1 if there are any. FUZZ_TIMEOUT: seconds after which an
+# input counts as slow (5; use more if the machine does other work). Requires Debian's clang besides what
 # cmake/setup.sh --tests installs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -19,7 +19,7 @@ nice cmake --build "$build" --target "${targets[@]}" >/dev/null
 mkdir -p "$build/findings"
 export ASAN_OPTIONS=quarantine_size_mb=64:detect_leaks=1
 
-# fuzz TARGET: runs it, and where nothing was found, puts the least corpus in place.
+# fuzz TARGET: runs it; if it found nothing, replaces its corpus by the smallest one.
 fuzz() {
     local program=$build/tests/bin/$1 corpus=tests/fuzz/corpus/$1 work=$build/work/$1 least=$build/least/$1
     local inputs=("$work" "$corpus")
@@ -34,10 +34,10 @@ fuzz() {
     cp "$least"/* "$corpus"
 }
 
-# figure LOG WORD: the number after the last such word.
+# figure LOG WORD: prints the number after the last WORD.
 figure() { grep -oE "$2 *[0-9]+" "$1" | tail -n 1 | grep -oE '[0-9]+$' || echo '?'; }
 
-# tell TARGET STATUS: one line.
+# tell TARGET STATUS: prints the target's line.
 tell() {
     local log=$build/$1.log found=none
     [ "$2" = 0 ] || found=$(grep -m 1 -E '^SUMMARY|promise broken|ERROR: ' "$log" || echo "see $log")
