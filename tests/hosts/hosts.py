@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Hosts for scripts (see hosts_lib.py).
+"""Simulated hosts for scripts (see hosts_lib.py).
 
-    hosts.py make N COMMAND...       N hosts, h1 and so on; COMMAND runs beside them, and they end with it
-    hosts.py on HOST COMMAND...      within make's COMMAND: runs a command on a host
-    hosts.py pids HOST               the numbers and names of what runs there, as the outside sees them
-    hosts.py cut|join|kill|boot HOST
-    hosts.py slow HOST RATE          such as 10mbit
-"""
+hosts.py make N COMMAND...       makes hosts h1, h2, ..., runs COMMAND beside them, and ends them with it
+hosts.py on HOST COMMAND...      within make's COMMAND: runs a command on a host
+hosts.py pids HOST               prints the pids, as seen from outside, and names of the host's processes
+hosts.py cut|join|kill|boot HOST
+hosts.py slow HOST RATE          for example 10mbit"""
 import os, subprocess, sys
 from hosts_lib import Hosts, make
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The hosts of these tests are apart as machines are: name, boot, memory, processes and network are
-their own; a link can be slow or cut, a host can lose its power; and all goes when the test does."""
+"""The hosts of these tests are as separate as machines: each has its own name, boot id, memory, processes and
+network. A link can be slow or cut, and a host can lose its power. Nothing of them is left after the test."""
 import contextlib, os, subprocess, time
 from hosts_lib import HERE, LOCAL, SHARED, WITHIN, cases, children, make, until
 
@@ -19,7 +19,7 @@ def rsh(source, target, command):
 
 
 def start_sleep_on_h2():
-    """Starts a command from h1 on h2 that does not end. Returns its process on h1's side, and the one on h2."""
+    """Starts a command on h2 from h1 that does not end. Returns its process on h1, and the one on h2."""
     waits = hosts.start("h1", [f"{HERE}/rsh.py", "h2", "sleep 1000"])
     cases.at_end(waits.kill)
     until(lambda: "sleep" in hosts.pids("h2").values(), "a command")
@@ -27,14 +27,15 @@ def start_sleep_on_h2():
 
 
 def is_gone(pid):
-    """Returns true if there is no such process. Orphans are children of this one, the first of its namespace."""
+    """Returns true if the process does not exist. Orphans become children of this process, the first of its
+    namespace."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     return not os.path.exists(f"/proc/{pid}")
 
 
 def test_a_test_that_is_killed_leaves_nothing():
-    """Seen from outside the namespaces of that test."""
+    """Runs outside the namespaces of the test that is killed."""
     cards = set(os.listdir("/sys/class/net"))
     command = f"{HERE}/hosts.py on h2 sh -c 'echo up; exec sleep 1000'"
     outside = {name: value for name, value in os.environ.items() if name != WITHIN}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A host loses its power, and the run goes on without it, from the memory of the others (partner),
-which takes no file of the shared directory. A changed host file is a changed cluster: the run takes the
-host again once the file names it anew, and computes no step twice for that."""
+"""A host loses its power, and the run continues without it from the memory of the others (partner), without
+reading the shared directory. A changed host file is a change of the cluster: the run uses the host again once
+the file names it again, and computes no step twice for that."""
 import os, signal
 from hosts_train import LOCAL, Supervised, cases, host_file, hosts, private, ranks_at, restarts
 from train_lib import check, config, losses, make_text, state, steps, train
 
-LAST = 120  # so that it does not end before its ranks are stopped
+LAST = 120  # the run must not end before its ranks are stopped
 
 
 def test_a_host_comes_back_once_the_file_names_it_anew():
@@ -19,7 +19,7 @@ def test_a_host_comes_back_once_the_file_names_it_anew():
     hosts.kill("h3")
     run.wait_for(lambda: len(restarts(run.text())) == 1, "a restart without h3")
     left = [*ranks_at("h1"), *ranks_at("h2")]
-    for pid in left:  # they wait for the host
+    for pid in left:  # the ranks wait for the host
         os.kill(pid, signal.SIGSTOP)
     hosts.boot("h3")
     check(len(ranks_at("h1")) == len(ranks_at("h2")) == 1, f"{hosts.pids('h1')}, {hosts.pids('h2')}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A host that the network loses, with rank 0 on it: its ranks are ended there, by the agent, before
-the run goes on elsewhere, so that it publishes nothing more; it may come back later."""
+"""A host with rank 0 loses its network. The agent ends the ranks there before the run continues on other hosts, so
+the lost ranks publish nothing more. The host may come back later."""
 import os, re
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, ranks_at, restarts
 from train_lib import check, config, losses, make_text, state, step_path, steps, train
@@ -12,7 +12,7 @@ def test_ranks_that_are_cut_off_end_before_the_run_goes_on():
     make_text()
     over = {"max_steps": LAST, "checkpoint": {"dir": "ckpt", "every": 1, "keep": 0}}
     train(1, config("whole.json", **{**over, "checkpoint": {"dir": "whole", "every": 1, "keep": 0}}, metrics="whole.jsonl"))
-    # h1 has dcp-run alone, and the shared directory is no matter of the network: h2 could write to it
+    # h1 runs only dcp-run. The shared directory does not depend on the network, so h2 could write to it.
     cluster = host_file("h2 slots=1", "h3 slots=1")
     run = Supervised("cut", ["-n", 2, "--hosts", cluster, "--on-failure", "shrink"], config(**over))
     run.at_step(6, "metrics.jsonl")
@@ -25,7 +25,8 @@ def test_ranks_that_are_cut_off_end_before_the_run_goes_on():
     text = run.ends()
     print(text)
     check_clear()
-    # The lease of 4 s is waited for once: dcp-run has said nothing to the host since it fell silent.
+    # dcp-run waits for the lease of 4 s only once: it has sent nothing to the host since the host fell
+    # silent.
     noticed, ended = (float(re.search(rf"{word} ([0-9.]+)", text)[1]) for word in ("noticed", "ended"))
     check(noticed >= 4 and ended < 3, f"noticed after {noticed} s, ended after {ended} s more")
     for step, inode in seen.items():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A start whose ranks have all ended well is done, though the agent of a host is killed before mpirun has ended: one
-start, exit 0, and nothing is said of a loss."""
+"""A start whose ranks have all ended well is done, even if a host's agent is killed before mpirun has ended: there
+is one start, exit status 0, and no report of a loss."""
 import json, os, shutil, signal
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, ranks_at
 from train_lib import BIN, check, config, make_text, steps
@@ -9,7 +9,7 @@ LAST = 200
 
 
 def make_mpirun():
-    """Puts an mpirun into PATH that ends a while after its ranks, as on a busy machine."""
+    """Puts an mpirun into PATH that ends some time after its ranks, as on a busy machine."""
     os.mkdir("bin")
     with open("bin/mpirun", "w") as f:
         f.write(f'''#!/bin/sh
@@ -44,7 +44,7 @@ def test_ranks_that_ended_well_are_done_without_an_agent():
     run.wait_for(have_ended, "what the agents know")
     agent, = (pid for pid, program in hosts.pids("h2").items() if program == "job-guard")
     os.kill(agent, signal.SIGKILL)
-    check(have_ended(), run.text())  # dcp-run has an answer after that
+    check(have_ended(), run.text())  # dcp-run gets its answer after that
     open("go", "w").close()
     text = run.ends()
     check("restart" not in text and "is lost" not in text and steps() == [LAST], text)

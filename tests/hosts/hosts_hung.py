@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A rank on another host that hangs: its host tells the stacks, and the run goes on. Then the agent of
-that host is killed, which is a lost host: the run goes on as well, and nothing is left anywhere."""
+"""A rank on another host hangs: dcp-run gets the stacks from that host, and the run continues. Then the agent of
+that host is killed, which counts as a lost host: the run continues as well, and no process is left on any host."""
 import os, re, signal
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, ranks_at, restarts
 from train_lib import check, config, losses, make_text, state, steps, train

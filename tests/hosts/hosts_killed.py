@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A rank on another host is killed, then all processes of a host with the agent among them: either
-time the host answers, and takes part again; the run goes on from the shared directory. dcp-run has been
-installed anew meanwhile."""
+"""A rank on another host is killed, and later all processes of a host, including the agent. Each time the host
+still answers and takes part again, and the run continues from the shared directory. Meanwhile, dcp-run is
+installed again."""
 import os, re, shutil, signal
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, ranks_at, restarts
 from train_lib import BIN, check, config, losses, make_text, state, train
@@ -12,7 +12,7 @@ LAST = 16
 def test_a_killed_rank_and_all_processes_of_a_host():
     make_text()
     train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
-    cluster = host_file("h3 slots=1", "h1 slots=1", "10.0.0.2 slots=1")  # in any order, under any name
+    cluster = host_file("h3 slots=1", "h1 slots=1", "10.0.0.2 slots=1")  # in any order, and under any name
     shutil.copy(f"{BIN}/dcp-run", "dcp-run")
     run = Supervised("killed", ["-n", 3, "--hosts", cluster], config(max_steps=LAST), program=os.path.abspath("dcp-run"))
     run.at_step(5, "metrics.jsonl")

@@ -1,15 +1,14 @@
-"""Hosts for tests: namespaces joined by a bridge, each with an address, a name, processes, a boot id,
-a /dev/shm and a private folder of its own. To Open MPI and libdcp they are different machines.
+"""Hosts for tests: namespaces joined by a bridge, each with its own address, name, processes, boot id, /dev/shm and
+private folder. To Open MPI and libdcp they are different machines.
 
-All of it is in namespaces of the test's own, so that nothing can clash with another test, no packet
-leaves, and whatever there is goes with the test, also when that is killed.
+All of it is in the test's own namespaces: it cannot collide with another test, no packet leaves them, and everything
+ends with the test, even if the test is killed.
 
     from hosts_lib import make
-    hosts = make(3)              # the first thing done: the test starts again, within its namespaces
+    hosts = make(3)              # must come first: the test starts again, within its namespaces
     run = hosts.start("h1", ["mpirun", "--host", "h1,h2,h3", "-n", "3", "program"])
 
-SHARED is the same folder on all of them, LOCAL is another one on each. Scripts use hosts.py.
-"""
+SHARED is one folder that all hosts see; LOCAL is a different folder on each. Scripts use hosts.py."""
 import os, shutil, signal, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,11 +17,11 @@ import cases
 
 TIMEOUT = 60
 NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-WITHIN = "DCP_TEST_HOSTS"  # set in a test that is in its namespaces, to WHERE
+WITHIN = "DCP_TEST_HOSTS"  # set to WHERE in a test that runs in its namespaces
 
 
 def choose_folder():
-    """One that every Debian has. What is mounted there is hidden from the test alone."""
+    """Returns a folder that every Debian has. Mounts there are visible only to the test."""
     for folder in ("/mnt", "/media", "/srv"):
         if not any(path.startswith(folder + "/") for path in (HERE, os.environ.get("DCP_BIN", ""))):
             return folder
@@ -41,11 +40,11 @@ def call(*args):
     subprocess.run(args, check=True)
 
 
-os.environ["PATH"] += ":/usr/sbin:/sbin"  # of ip and tc
+os.environ["PATH"] += ":/usr/sbin:/sbin"  # for ip and tc
 
 
 def enter():
-    """Starts this program again, in namespaces of its own. Returns there."""
+    """Starts this program again, in its own namespaces. Returns only there."""
     if os.environ.get(WITHIN):
         return
     if os.geteuid() != 0:
@@ -84,7 +83,7 @@ def until(condition, what, limit=TIMEOUT):
 
 
 class Hosts:
-    """Hosts that are there, named h1, h2, ... with the addresses 10.0.0.1, ..."""
+    """Running hosts, named h1, h2, ..., with the addresses 10.0.0.1, ..."""
 
     def __init__(self):
         with open(f"{WHERE}/names") as f:
@@ -94,7 +93,7 @@ class Hosts:
         return f"10.0.0.{name[1:]}"
 
     def boot(self, name):
-        """Starts a host, for the first time or after kill(): what it had in memory is lost."""
+        """Starts a host, for the first time or after kill(). Its memory is empty."""
         said = f"{WHERE}/of/{name}.err"
         with open(said, "w") as err:
             outer = subprocess.Popen(["unshare", *NAMESPACES, f"{HERE}/host_init.py", name, WHERE],
@@ -109,11 +108,11 @@ class Hosts:
         call("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(init))
         call("ip", "link", "set", f"to-{name}", "master", "bridge0", "up")
         self.run(name, ["ip", "address", "add", f"{self.address(name)}/24", "dev", "eth0"])
-        card = f"02:00:00:00:00:{int(name[1:]):02x}"  # others remember it when it boots anew
+        card = f"02:00:00:00:00:{int(name[1:]):02x}"  # other hosts remember the address when it boots again
         self.run(name, ["ip", "link", "set", "eth0", "address", card, "up"])
 
     def init(self, name):
-        """A host's first process."""
+        """Returns the arguments of a host's first process."""
         with open(f"{WHERE}/of/{name}") as f:
             return int(f.read())
 
@@ -122,19 +121,19 @@ class Hosts:
                 "env", "-C", os.getcwd(), f"TMPDIR={LOCAL}/tmp", *map(str, command)]
 
     def start(self, name, command, **options):
-        """A command on a host, in the background: a Popen. It ends as the command does."""
+        """Starts a command on a host in the background and returns its Popen, which ends when the command ends."""
         return subprocess.Popen(self.enter_command(name, command), stdin=subprocess.DEVNULL, **options)
 
     def run(self, name, command, **options):
-        """A command on a host, to its end; it must succeed."""
+        """Runs a command on a host to its end; it must succeed."""
         return subprocess.run(self.enter_command(name, command), check=True, **options)
 
     def pid(self, process):
-        """Of what start() started, for signals: below nsenter."""
+        """Returns the pid, for signals, of a process that start() started: the one below nsenter."""
         return until(lambda: children(process.pid), "a process")[0]
 
     def pids(self, name):
-        """All processes of a host but its first one, zombies excluded, each with its program's name."""
+        """Returns all processes of a host except its first one and zombies, each with its program's name."""
         init, found = self.init(name), {}
         if not os.path.exists(f"/proc/{init}"):
             return found
@@ -152,36 +151,36 @@ class Hosts:
         return found
 
     def cut(self, name):
-        """The network loses it, silently, as when a switch fails."""
+        """Disconnects the host silently, as if a switch failed."""
         call("ip", "link", "set", f"to-{name}", "nomaster")
 
     def join(self, name):
         call("ip", "link", "set", f"to-{name}", "master", "bridge0")
 
     def slow(self, name, rate):
-        """Both directions of its link; rate: "10mbit"."""
+        """Limits both directions of the host's link to the rate, for example "10mbit"."""
         limits = ["root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"]
         call("tc", "qdisc", "replace", "dev", f"to-{name}", *limits)
         self.run(name, ["tc", "qdisc", "replace", "dev", "eth0", *limits])
 
     def kill(self, name):
-        """Takes its power: all that runs there ends, and nobody hears of it."""
+        """Turns the host's power off: all its processes end, and no other host is notified."""
         self.cut(name)
         init = self.init(name)
         os.kill(init, signal.SIGKILL)
         until(lambda: not os.path.exists(f"/proc/{init}"), f"{name} to be gone")
-        # sockets in the kernel would keep it for minutes; without any, it goes by itself
+        # sockets in the kernel would keep the namespace for minutes; without any it disappears
         subprocess.run(["ip", "link", "delete", f"to-{name}"], stderr=subprocess.DEVNULL)
         until(lambda: not os.path.exists(f"/sys/class/net/to-{name}"), f"{name}'s link to be gone")
 
 
 def make(n):
-    """n hosts that are up."""
+    """Returns n running hosts."""
     enter()
     call("ip", "link", "set", "lo", "up")
     call("mount", "-t", "tmpfs", "hosts", WHERE)
     call("mount", "-t", "tmpfs", "shm", "/dev/shm")
-    call("mount", "-t", "sysfs", "sys", "/sys")  # shows the network of who mounts it
+    call("mount", "-t", "sysfs", "sys", "/sys")  # it shows the network namespace of the process that mounts it
     for folder in (SHARED, LOCAL, f"{WHERE}/of"):
         os.mkdir(folder)
     with open(f"{WHERE}/names", "w") as f:
@@ -190,9 +189,9 @@ def make(n):
     call("mount", "--bind", f"{WHERE}/names", "/etc/hosts")
     call("ip", "link", "add", "name", "bridge0", "type", "bridge")
     call("ip", "link", "set", "bridge0", "up")
-    for agent in ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"):  # Open MPI 4, 5, MPICH
+    for agent in ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"):  # Open MPI 4, Open MPI 5, MPICH
         os.environ[agent] = f"{HERE}/rsh.py"
-    os.environ["HYDRA_LAUNCHER"] = "rsh"  # without ssh's -x
+    os.environ["HYDRA_LAUNCHER"] = "rsh"  # ssh has the option -x, rsh.py does not
     os.environ.update(OMPI_MCA_btl="self,vader,tcp",
                       OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                       SHARED=SHARED, LOCAL=LOCAL)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""dcp-run --logs on three hosts: what ranks of other hosts print is in their files and on the console.
-When the host file changes meanwhile, ranks go to other hosts, and their lines to the next start's files."""
+"""dcp-run --logs on three hosts: the output of ranks on other hosts is in their files and on the console. If the
+host file changes meanwhile, ranks move to other hosts, and their output goes to the files of the next start."""
 import os
 from hosts_lib import TIMEOUT, cases, make, until
 
@@ -27,7 +27,8 @@ def write_hosts(*lines):
 
 
 def logs(start):
-    """What each rank of a start has printed, without the times; the order of two streams is free."""
+    """Returns what each rank of a start has printed, without the times; the order of its two streams is not
+    determined."""
     return [sorted(line.split(" ", 2)[2] for line in text(f"logs/start-{start}/rank-{r}.log").splitlines())
             for r in range(3)]
 

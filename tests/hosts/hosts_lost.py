@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Two of three hosts lose their power under dcp-run, and come up again with empty memory: the run goes
-on from the memory of the third one (rs(2)), without a file of the shared directory."""
+"""Two of three hosts lose their power under dcp-run, and boot again with empty memory: the run continues from the
+memory of the third host (rs(2)), without a file of the shared directory."""
 from hosts_train import LOCAL, Supervised, cases, host_file, hosts, private, ranks_at, restarts
 from train_lib import check, config, losses, make_text, state, steps, train
 

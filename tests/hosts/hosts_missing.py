@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A host of the file that is not there when the run begins: left out where that is allowed, else the
-run ends with a message that names it and says what to do. Nothing is left on the others, nor what
-killed runs have left there."""
+"""A host of the host file is not available when the run begins. It is left out if that is allowed; otherwise the
+run ends with a message that names the host and says what to do. Nothing is left on the other hosts, not even of
+runs that were killed."""
 import os, re
 from hosts_train import HERE, LOCAL, TIMEOUT, Supervised, cases, check_clear, host_file, hosts
 from train_lib import check, config, make_text, steps
 
 
 def lose_h3():
-    """h3 is off until the case ends. Returns a host file that names it, and the configuration."""
+    """Turns h3 off until the case ends. Returns a host file that names it, and the configuration."""
     make_text()
     hosts.kill("h3")
     cases.at_end(hosts.boot, "h3")
@@ -40,7 +40,7 @@ def test_the_least_number_of_ranks_ends_the_run():
 
 
 def test_shrink_leaves_the_host_out():
-    """What killed runs have left on another host is removed."""
+    """Also removes what killed runs have left on another host."""
     for folder in (f"{LOCAL}/tmp/dcp-run.killed", "/dev/shm/dcp-run.killed"):
         hosts.run("h2", ["sh", "-c", f"mkdir -m 700 {folder} && touch {folder}/.dcp-run {folder}/file"])
     cluster, path = lose_h3()
@@ -52,7 +52,7 @@ def test_shrink_leaves_the_host_out():
 
 
 def test_only_the_host_that_does_not_answer_is_named():
-    """The start fails before another host is up, which is asked whether it answers."""
+    """The start fails before another host is up; dcp-run checks whether that one answers."""
     _, path = lose_h3()
     with open("rsh", "w") as f:
         f.write(f'#!/bin/sh\n[ "$1" = nowhere ] || sleep 0.5\nexec {HERE}/rsh.py "$@"\n')

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Three hosts under mpirun alone: they save and load by a store that they share, and by private ones,
-with the bits of a run on one host. A host that comes up with empty memory gets its files again."""
+"""Three hosts under mpirun alone save and load through a shared store and through private ones, with the bits of a
+run on one host. A host that boots with empty memory gets its files again."""
 from hosts_train import LOCAL, cases, hosts, mpirun, private
 from train_lib import check, config, losses, make_text, state, train
 
-OVER = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever the last step is
+OVER = {"scheduler": {"type": "constant", "params": {}}}  # the state must not depend on the last step
 
 
 @cases.shared
 def undisturbed():
-    """A run on one host."""
+    """Runs on one host, undisturbed."""
     make_text()
     train(1, config("whole.json", max_steps=6, checkpoint={"dir": "whole"}, metrics="whole.jsonl", **OVER))
 
 
 def check_run(name, redundancy, lost, ranks):
-    """Three ranks save step 3, hosts are lost, and `ranks` ranks go on to the same results."""
+    """Three ranks save step 3, hosts are lost, and `ranks` ranks continue to the same results."""
     cases.use(undisturbed)
     path = config(checkpoint={"dir": name, "every": 2 if redundancy is None else 6,
                               "stores": private(name, redundancy) if redundancy else []},

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Random runs under dcp-run: 2 to 4 hosts of 1 to 3 slots, each kind of redundancy, ranks and hosts that are killed, hosts
-that come back, --on-failure shrink and --min 1. Whatever is left goes on to the last step, with the bits of an
-undisturbed run. Only what the stores refuse on all hosts that are left may end before.
+"""Random runs under dcp-run: 2 to 4 hosts with 1 to 3 slots, each kind of redundancy, ranks and hosts that are killed,
+hosts that come back, --on-failure shrink and --min 1. The run continues on the remaining hosts to the last step, with
+the bits of an undisturbed run. It may end earlier only if the stores refuse every number of ranks on these hosts.
 
-    hosts_random.py [FIRST COUNT]     runs of the seeds FIRST, FIRST + 1, ...; by default that of seed 1
-"""
+    hosts_random.py [FIRST COUNT]     runs of the seeds FIRST, FIRST + 1, ...; by default only seed 1"""
 import os, random, re, signal, sys
 
 os.environ.setdefault("HOSTS", "4")
@@ -12,7 +11,7 @@ from hosts_train import Supervised, cases, check_clear, host_file, hosts, privat
 from train_lib import check, config, losses, make_text, metrics, state, train
 
 LAST = 40
-NEEDED = {"none": 1, "partner": 2, "rs(1)": 2, "rs(2)": 3}  # hosts, by the store's redundancy
+NEEDED = {"none": 1, "partner": 2, "rs(1)": 2, "rs(2)": 3}  # the minimum number of hosts, by redundancy
 FIRST, COUNT = (int(sys.argv.pop(1)) for _ in range(2)) if sys.argv[1:] and sys.argv[1].isdigit() else (1, 1)
 
 
@@ -41,7 +40,7 @@ class Random:
         return len(open(self.metrics).readlines()) if os.path.exists(self.metrics) else 0
 
     def goes_on_to(self, step):
-        """Whether the run comes that far before it ends."""
+        """Returns true if the run reaches that step before it ends."""
         until(lambda: self.lines() >= step or self.run.process.poll() is not None, f"step {step}: {self.describe()}", 300)
         return self.run.process.poll() is None
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What proves to dcp-run that an agent belongs to the start is on no command line, which every user
-of a host may read in /proc, on any host, from the start until the ranks run; nor do ranks have it."""
+"""The secret that proves to dcp-run that an agent belongs to the start is on no command line, since every user of
+a host may read these in /proc. This holds on every host, from the start until the ranks run. Ranks do not have
+the secret either."""
 import os
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, ranks_at, until_without_secret
 from train_lib import check, config, make_text, steps
@@ -12,7 +13,7 @@ def make_config():
 
 
 def several():
-    """The options for a rank on each host."""
+    """Returns the options for one rank on each host."""
     return ["-n", 3, "--hosts", host_file(*(f"{name} slots=1" for name in hosts.names))]
 
 
@@ -26,7 +27,7 @@ def test_three_hosts():
 
 
 def test_an_rsh_agent_that_a_file_of_open_mpi_names():
-    """It is one of several there."""
+    """The file names several agents."""
     agent = os.environ.pop("OMPI_MCA_plm_rsh_agent")
     os.makedirs(".openmpi")
     with open(".openmpi/mca-params.conf", "w") as f:
@@ -38,7 +39,7 @@ def test_an_rsh_agent_that_a_file_of_open_mpi_names():
 
 
 def test_an_rsh_agent_that_keeps_its_stdin_for_itself():
-    """As `ssh -n` does."""
+    """The agent does not pass its stdin on, like `ssh -n`."""
     agent = os.environ["OMPI_MCA_plm_rsh_agent"]
     with open("silent", "w") as f:
         f.write(f'#!/bin/sh\nexec {agent} "$@" < /dev/null\n')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A link of 10 Mbit/s is slow and nothing else: no host is given up, and the bits are the same."""
+"""A link of 10 Mbit/s only makes a run slow: no host is given up, and the bits are the same."""
 from hosts_train import Supervised, cases, host_file, hosts, private
 from train_lib import check, config, losses, make_text, state, train
 

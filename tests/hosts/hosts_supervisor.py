@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""dcp-run killed by SIGKILL: five seconds later no process of the run is left on any host; started
-again at once, it goes on. Asked to stop before other hosts are there, it tells them when they come."""
+"""dcp-run is killed by SIGKILL: five seconds later no process of the run is left on any host, and if dcp-run is
+started again at once, the run continues. If dcp-run is requested to stop before other hosts are up, it passes
+the request on when they are."""
 import os, signal, time
 from hosts_train import HERE, Supervised, cases, check_clear, host_file, hosts, private, ranks_at
 from train_lib import BIN, check, config, losses, make_text, state, train
@@ -24,11 +25,11 @@ def test_killed_it_leaves_nothing_and_goes_on_when_started_again():
     options = ["-n", 3, "--hosts", host_file(*(f"{name} slots=1" for name in hosts.names))]
     path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": LAST, "stores": private("ckpt", "partner")})
     kill_at(4, options, path)
-    time.sleep(5)  # what is promised, and no condition
+    time.sleep(5)  # this is a promise: it must hold now
     for name in hosts.names:
         check(hosts.pids(name) == {}, f"left on {name}: {hosts.pids(name)}")
     kill_at(9, options, path)
-    text = Supervised("again", options, path).ends()  # at once
+    text = Supervised("again", options, path).ends()  # without waiting
     check_clear()
     check("going on from step" in text, text)
     check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")

@@ -1,5 +1,5 @@
-"""What tests share that train on three hosts, or on HOSTS of them: train_lib.py's model, in the folder SHARED. To be
-imported before train_lib."""
+"""Shared by tests that train on three hosts, or on HOSTS of them: train_lib.py's model, in the folder SHARED. Must
+be imported before train_lib."""
 import contextlib, os, re, signal, subprocess, sys
 from hosts_lib import HERE, LOCAL, SHARED, cases, make, until
 
@@ -9,16 +9,16 @@ sys.path.insert(0, f"{HERE}/../trainer")
 from train_lib import BIN, SOURCE, TIMEOUT, TRAINER, check, fail
 
 for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
-    del os.environ[name]  # each host has its own
+    del os.environ[name]  # each host has its own directory
 
 
 def private(name, redundancy):
-    """A store of which each host has a directory of its own, in memory, in front of checkpoint.dir."""
+    """Returns a store in memory in front of checkpoint.dir, for which each host has its own directory."""
     return [{"path": f"{LOCAL}/{name}", "every": 1, "keep": 2, "redundancy": redundancy}]
 
 
 def mpirun(ranks, *args, at=("h1", "h2", "h3")):
-    """dcp-train from h1 on hosts that take as many ranks each; stdout and stderr together."""
+    """Runs dcp-train from h1 on hosts with equally many ranks. Returns stdout and stderr together."""
     slots = ",".join(f"{name}:{-(-ranks // len(at))}" for name in at)
     run = hosts.start("h1", ["mpirun", "--host", slots, "--map-by", "node", "-n", ranks, TRAINER, *args],
                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -28,7 +28,7 @@ def mpirun(ranks, *args, at=("h1", "h2", "h3")):
 
 
 def host_file(*lines, path="hosts"):
-    """Written beside and renamed, so that nobody reads a half."""
+    """Writes the file under another name and renames it, so no reader sees half of it."""
     with open(f"{path}.new", "w") as f:
         f.writelines(f"{line}\n" for line in lines)
     os.rename(f"{path}.new", path)
@@ -36,7 +36,7 @@ def host_file(*lines, path="hosts"):
 
 
 class Supervised:
-    """dcp-run on a host, with dcp-train below it; what it says goes to a file."""
+    """dcp-run on a host, with dcp-train below it; its output goes to a file."""
 
     def __init__(self, name, options, *args, at="h1", program=f"{BIN}/dcp-run"):
         self.name = f"{name}.err"
@@ -46,7 +46,7 @@ class Supervised:
         cases.at_end(self.clear)
 
     def clear(self):
-        """Ends all that runs on the hosts, if a case that failed has left dcp-run running."""
+        """Ends all processes on the hosts, if a case that failed has left dcp-run running."""
         if self.process.poll() is None:
             self.process.kill()
             for pid in [pid for name in hosts.names for pid in hosts.pids(name)]:
@@ -68,7 +68,7 @@ class Supervised:
         check(condition(), f"ended before {what}: {self.text()}")
 
     def at_step(self, step, path):
-        """Waits until the run has done so many steps, by its metrics."""
+        """Waits until the metrics show that the run has done this many steps."""
         self.wait_for(lambda: os.path.exists(path) and len(open(path).readlines()) >= step, f"step {step}")
 
     def ends(self, status=0):
@@ -81,12 +81,12 @@ class Supervised:
 
 
 def ranks_at(name):
-    """The processes of dcp-train on a host."""
+    """Returns the processes of dcp-train on a host."""
     return [pid for pid, program in hosts.pids(name).items() if program == "dcp-train"]
 
 
 def proc(pid, name):
-    """Of a process that may have gone: what is in a file of it, as texts."""
+    """Returns the texts in a file of a process in /proc; the process may have ended."""
     try:
         with open(f"/proc/{pid}/{name}", errors="replace") as f:
             return f.read().split("\0")
@@ -95,9 +95,9 @@ def proc(pid, name):
 
 
 def until_without_secret(condition, said):
-    """Waits until the condition holds; meanwhile no command line on any host has a number of 16 or more
-    hexadecimal digits, as keys and tokens are, and no rank has one of dcp-run's. The names of the
-    programs that were seen."""
+    """Waits until the condition holds. Checks meanwhile that no command line on any host contains a number of 16
+    or more hexadecimal digits, such as a key or token, and that no rank has a number of dcp-run's. Returns the
+    names of the programs that were seen."""
     programs = set()
 
     def holds():
@@ -120,7 +120,8 @@ def until_without_secret(condition, said):
 
 
 def check_clear(names=hosts.names):
-    """Nothing of a run that has ended is left; what served its commands ends at once, too."""
+    """Checks that nothing is left of a run that has ended; the processes that served its commands end at once,
+    too."""
     for name in names:
         try:
             until(lambda: not hosts.pids(name), "the end", 5)
@@ -129,6 +130,6 @@ def check_clear(names=hosts.names):
 
 
 def restarts(text):
-    """What the lines about restarts say: where each went on from, and the steps that it lost."""
+    """Returns what the lines about restarts report: where each one continued from, and the steps that it lost."""
     found = re.findall(r"^dcp-run: start \d+: (?:step (\d+) from (.*?)|from the start); (\d+) steps? to compute again", text, re.M)
     return [(int(step or 0), origin, int(lost)) for step, origin, lost in found]

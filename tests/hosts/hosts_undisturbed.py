@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Undisturbed runs over three hosts beside four busy processes: each ends with exit 0 after one start, and leaves nothing.
+"""Undisturbed runs over three hosts beside four busy processes: each ends with exit status 0 after one start, and
+leaves nothing.
 
-    hosts_undisturbed.py [RUNS]     by default two
-"""
+hosts_undisturbed.py [RUNS]     by default two"""
 import subprocess, sys
 from hosts_train import Supervised, cases, check_clear, host_file, hosts, private, restarts
 from train_lib import check, config, make_text, steps

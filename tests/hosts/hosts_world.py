@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A rank less would be a world that the store refuses, as one host would have two of three ranks of a partner's copies: the
-run goes on with the next number and spread that it takes."""
+"""One rank less would be a world that the store refuses, because one host would hold two of the three ranks of a
+partner's copies: the run continues with the next number and distribution of ranks that the store accepts."""
 import os, signal
 from hosts_train import LOCAL, Supervised, cases, check_clear, host_file, private, ranks_at
 from train_lib import check, config, make_text, metrics, steps
@@ -9,7 +9,7 @@ LAST = 12
 
 
 def run_with_a_killed_rank(name, least):
-    """A run of 4 ranks on two hosts, of which one is killed after step 3. Returns what dcp-run said."""
+    """Runs 4 ranks on two hosts, one of which is killed after step 3. Returns dcp-run's output."""
     make_text()
     cluster = host_file("h1 slots=2", "h2 slots=2")
     path = config(max_steps=LAST, checkpoint={"dir": name, "every": 4, "stores": private(name, "partner")})
@@ -23,7 +23,7 @@ def test_goes_on_with_the_next_number_of_ranks():
     text = run_with_a_killed_rank("ckpt", 2)
     check("the ranks refuse to be 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
     check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
-    check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # told by both worlds
+    check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # both worlds report it
     check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)
     check_clear()
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs a command on a test's host, over the network: rsh.py HOST COMMAND... In the place
-of ssh. As with that, a shell there gets all the words and our stdin; its output comes back, and its
-exit status, 255 where the host does not answer."""
+"""Runs a command on a test's host over the network, instead of ssh: rsh.py HOST COMMAND... As with ssh, a shell
+there gets all the words and our stdin. Its output comes back, and its exit status, which is 255 if the host
+does not answer."""
 import json, os, socket, sys, threading
 
 PORT = 22
 END = b"\0ended "
-LIMIT_S = 2  # for a host that is gone or cut off
+LIMIT_S = 2  # for a host that is off or disconnected
 
 
 def pass_stdin(connection):
