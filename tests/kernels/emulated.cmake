@@ -1,6 +1,6 @@
-# The CUDA backend's own sources, compiled for the host where a C++ compiler is. The threads of a
-# kernel take turns on one thread, and simple loops stand for cuBLASLt. This tests indexes, bounds,
-# barriers, and what cuBLASLt is told, without a GPU.
+# The CUDA backend's own sources, compiled for the host if there is a C++ compiler. The threads of a
+# kernel take turns on one thread, and simple loops replace cuBLASLt. This tests indexes, bounds,
+# barriers and the arguments of cuBLASLt without a GPU.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
@@ -17,13 +17,13 @@ if(CMAKE_CXX_COMPILER)
     ${cuda}/products/blas_plan.c ${cuda}/products/matmul.c emulated/blas.c emulated/blas_product.c
     emulated/language.cpp emulated/runtime.c)
   target_compile_options(kernel_emulated_backend PUBLIC -O3 -ffp-contract=off
-    -U_FORTIFY_SOURCE # which takes a jump between stacks for a mistake
+    -U_FORTIFY_SOURCE # it would report jumps between stacks as errors
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -fno-strict-aliasing -fno-extern-tls-init>)
   target_include_directories(kernel_emulated_backend PUBLIC emulated
     ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_SOURCE_DIR}/kernels/include)
   target_link_libraries(kernel_emulated_backend PRIVATE dcp_warnings m)
 
-  # It is these two's only backend.
+  # These two programs have no other backend.
   add_library(kernel_emulated_alone OBJECT ${PROJECT_SOURCE_DIR}/kernels/kernels.c)
   target_compile_definitions(kernel_emulated_alone PRIVATE KERNELS_CUDA)
   target_link_libraries(kernel_emulated_alone PRIVATE dcp_warnings PUBLIC kernels)
@@ -41,11 +41,11 @@ if(CMAKE_CXX_COMPILER)
   add_test(NAME kernel_spans COMMAND kernel_spans)
   set(emulated_tests kernel_emulated kernel_plans kernel_spans)
 
-  # Whole models on it, beside the CPU's.
+  # Whole models on this backend, compared with the CPU's.
   if(TARGET trainer_models)
     foreach(test golden packed talker)
       set(own ${PROJECT_SOURCE_DIR}/tests/trainer/model_${test}.c)
-      if(DCP_MPI) # the other trainer's tests are there, too
+      if(DCP_MPI) # the other tests of the trainer are built, too, and share this object
         set(own $<TARGET_OBJECTS:model_${test}>)
       endif()
       add_executable(model_emulated_${test} ${own})

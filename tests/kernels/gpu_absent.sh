@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Without a GPU tests/gpu.sh says so at once and ends with 77, and leaves nothing behind.
+# Without a GPU, tests/gpu.sh says so at once, ends with status 77, and leaves no files.
 set -uo pipefail
 if nvidia-smi -L 2>/dev/null | grep -q . || ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
     echo "there is a GPU here: run tests/gpu.sh itself" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compiles.sh COMPILER: the kernels' tests also compile where this folder's stand-in takes cmocka's place.
+# compiles.sh COMPILER: the kernels' tests also compile with this folder's stand-in for cmocka.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 "$1" -std=gnu11 -fsyntax-only -Wall -Wextra -Wstrict-prototypes -Werror -Itests/kernels/alone \
