@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Ranks with mount namespaces of their own, and in each a /dev/shm of its own, are on different hosts.
+# Ranks with separate mount namespaces, each with its own /dev/shm, count as ranks of different
+# hosts.
 set -eu
 if ! why=$(unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm' 2>&1); then
     echo "no mount namespaces here: $why"

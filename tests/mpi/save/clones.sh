@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# save_clones.sh FILE-SYSTEM: save_clones on a loop-mounted image of that file system, in a mount
+# clones.sh FILE-SYSTEM: runs save_clones on a loop-mounted image of that file system, in a mount
 # namespace of its own.
 set -euo pipefail
 type=$1
@@ -12,7 +12,7 @@ fi
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_clones.XXXXXX")
 trap 'umount "$dir/disk" 2>/dev/null || true; rm -rf "$dir"' EXIT
 mkdir "$dir/disk" "$dir/reference"
-traced() { # the leak checker can't look under strace
+traced() { # LeakSanitizer cannot run under strace
     ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
         $DCP_MPIRUN -n 1 strace -f --seccomp-bpf -o "$dir/trace" "$@"
 }
@@ -24,7 +24,7 @@ for ranks in $worlds; do
     mount -o loop "$dir/image" "$dir/disk" || { echo "no loop mount of $type here"; exit 77; }
     $DCP_MPIRUN -n "$ranks" "$SAVE_CLONES" "$dir/disk" "$dir/reference"
     if [ "$ranks" -lt 3 ] && strace -o /dev/null true 2>/dev/null; then
-        # the first call is the trial, two share ranges
+        # The first call is the trial; two more share ranges.
         traced -P "$dir/disk/fails/.tmp-step-00000002/state.h5" -e trace=ioctl \
             -e inject=ioctl:error=EIO:when=3 "$SAVE_CLONES" "$dir/disk/fails" "$dir/reference" fails
         grep -q INJECTED "$dir/trace" || { echo "nothing was injected"; exit 1; }

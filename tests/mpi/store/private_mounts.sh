@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Private stores on real mounts: each rank has a mount namespace of its own, with a tmpfs of its own at the same path.
-# And ranks that run as if on several hosts, with one directory that they all see, are told so.
+# Private stores on real mounts: each rank has its own mount namespace, with its own tmpfs at the
+# same path. If ranks that seem to be on several hosts all see one directory, they get an error that
+# says so.
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -12,7 +13,7 @@ fi
 # shellcheck disable=SC2086 # words
 run() { $DCP_MPIRUN -n 3 unshare -m "$@"; }
 
-# the kernel says that it counts memory: then what the ranks share is reserved
+# If the kernel is configured to count memory, the memory that ranks share is reserved.
 echo 2 > "$root/counted"
 # shellcheck disable=SC2016 # expanded by the inner shell
 run sh -c 'mount -t tmpfs tmpfs "$1" && mount --bind "$3" /proc/sys/vm/overcommit_memory && exec "$2" "$1" counted' \
