@@ -1,4 +1,4 @@
-"""What examples/fortran saved, as h5py sees it: u(i, j) is u[i - 1, j - 1], reversed u[j - 1, i - 1]."""
+"""Checks what examples/fortran saved, as h5py reads it: u(i, j) is u[i - 1, j - 1], reversed u[j - 1, i - 1]."""
 import sys
 
 import h5py

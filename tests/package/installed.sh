@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# installed.sh BUILD_DIR [LAUNCHER...]: what a build installs serves programs in C, C++ and Fortran, which
-# the launcher starts.
+# installed.sh BUILD_DIR [LAUNCHER...]: programs in C, C++ and Fortran work with what a build
+# installs; the launcher starts them.
 set -euo pipefail
 prefix=$(mktemp -d "${TMPDIR:-/tmp}/package_installed.XXXXXX")
 trap 'rm -rf "$prefix"' EXIT

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# static.sh BUILD_DIR [LAUNCHER...]: a build of its own with -DBUILD_SHARED_LIBS=OFF, in BUILD_DIR, where the next time
-# finds it built; it has neither dcp-train nor tests, and needs none of their libraries; what it installs, once moved,
-# serves programs in C, C++ and Fortran. Where libraries are missing, find_package says which.
+# static.sh BUILD_DIR [LAUNCHER...]: builds with -DBUILD_SHARED_LIBS=OFF in BUILD_DIR, which later
+# runs use again. The build has neither dcp-train nor tests, and requires none of their libraries.
+# Programs in C, C++ and Fortran work with what it installs, even after the installation is moved.
+# If libraries are missing, find_package names them.
 set -euo pipefail
 build=$1
 prefix=$(mktemp -d "${TMPDIR:-/tmp}/package_static.XXXXXX")
@@ -20,7 +21,7 @@ mv "$prefix/made" "$prefix/moved"
 "$DCP_SOURCE/tests/package/users.sh" "$prefix/moved" "${@:2}"
 
 
-# OFF: not found, and not looked for again.
+# OFF makes CMake treat a library as missing without searching for it.
 ! PKG_CONFIG_LIBDIR=/nowhere cmake -S "$DCP_SOURCE/tests/package/users" -B "$prefix/user" -DUSER_LANGUAGE=C \
     -DUSER_SOURCE=user.c -DCMAKE_PREFIX_PATH="$prefix/moved" -DCMAKE_DISABLE_FIND_PACKAGE_HDF5=ON \
     -DDCP_ISAL_LIBRARY=OFF -DDCP_URING_LIBRARY=OFF >"$prefix/log" 2>&1 || fail "it is found where libraries are missing"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# users.sh PREFIX [LAUNCHER...]: programs in C, C++ and Fortran are built from what is installed in
-# PREFIX, by find_package(dcp 1.0) and by pkg-config, and run, by the launcher where there is one.
-# What they save is intact, and h5py and numpy see Fortran's array as it was.
+# users.sh PREFIX [LAUNCHER...]: programs in C, C++ and Fortran are built with the installation in
+# PREFIX, by find_package(dcp 1.0) and by pkg-config, and run, by LAUNCHER if one is given. Their
+# steps are intact, and h5py and numpy read Fortran's array with the right values.
 set -euo pipefail
 prefix=$1 launch=("${@:2}")
 tests=$DCP_SOURCE/tests/package/users example=$DCP_SOURCE/examples/fortran
@@ -24,13 +24,13 @@ try() { # PROGRAM SAYS
     said=$("${launch[@]}" "$1" "$dir/ckpt")
     [ "$said" = "$2" ] || { echo "FAILED: $1 said: $said"; exit 1; }
     "$prefix/bin/dcp-inspect" verify "$dir/ckpt" >/dev/null
-    if [ "$2" != "${2#Fortran}" ]; then # its second step is sharded
+    if [ "$2" != "${2#Fortran}" ]; then # the second step of the Fortran program is sharded
         [ -e "$dir/ckpt/step-00000002/shard-00000-of-0000$ranks.h5" ]
         "$DCP_PYTHON" "$tests/../fortran_array.py" "$dir/ckpt/step-00000001/state.h5"
     fi
     rm -r "$dir/ckpt"
 }
-built() { # NAME SOURCE_DIR OPTIONS...: by CMake
+built() { # NAME SOURCE_DIR OPTIONS...: builds by CMake
     cmake -S "$2" -B "$dir/$1" -DCMAKE_PREFIX_PATH="$prefix" "${@:3}" >"$dir/log" 2>&1 &&
         cmake --build "$dir/$1" >>"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# without_mpi.sh BUILD_DIR [OPTIONS...]: a build of its own with -DDCP_MPI=OFF, in BUILD_DIR, where the next time finds
-# it built; what it installs needs no MPI, and serves programs in C, C++ and Fortran.
+# without_mpi.sh BUILD_DIR [OPTIONS...]: builds with -DDCP_MPI=OFF in BUILD_DIR, which later runs
+# use again. The installation requires no MPI, and programs in C, C++ and Fortran work with it.
 set -euo pipefail
 build=$1
 prefix=$(mktemp -d "${TMPDIR:-/tmp}/package_without.XXXXXX")
