@@ -1,4 +1,4 @@
-"""What test_convert.py runs under torchrun: convert_ranks.py save|load DIR."""
+"""Runs under torchrun for test_convert.py: convert_ranks.py save|load DIR."""
 
 import sys
 
@@ -15,7 +15,8 @@ import libdcp
 
 
 def make_state(lr, scale):
-    """A model with its moments, in rows that do not divide by the ranks, and tensors on a mesh of two dimensions."""
+    """Returns a model with its moments, in rows that do not divide by the ranks, and tensors on a mesh of two
+    dimensions."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
     fully_shard(model)
@@ -39,7 +40,7 @@ def save(directory):
 
 
 def load(directory):
-    """On another number of ranks, by both."""
+    """Loads on another number of ranks, by both libraries."""
     with libdcp.Checkpoint(f"{directory}/native") as checkpoint:
         proof = checkpoint.proof()
     state = make_state(1, 3.)

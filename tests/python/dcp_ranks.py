@@ -1,4 +1,4 @@
-"""What test_dcp.py runs under torchrun: dcp_ranks.py WHAT DIR."""
+"""Runs under torchrun for test_dcp.py: dcp_ranks.py WHAT DIR."""
 
 import dataclasses
 import filecmp
@@ -30,11 +30,11 @@ from libdcp.dcp import Reader, Writer
 
 OBJECTS = {"epoch": 3, "name": "a \u00fc", "rates": [0.1, 0.2], "betas": (0.5, 0.9), "none": None,
            "nested": {"on": True}}
-HAS_CHECKPOINTABLE = importlib.util.find_spec("torch.distributed.checkpoint.protocol") is not None  # torch 2.15's
+HAS_CHECKPOINTABLE = importlib.util.find_spec("torch.distributed.checkpoint.protocol") is not None  # of torch 2.15
 
 
 def state_of(blank=False):
-    """The same whole state for any number of ranks."""
+    """Returns the same whole state for any number of ranks."""
     model = tensors()
     if blank:
         for value in model.values():
@@ -50,7 +50,7 @@ def check_state(state):
 
 
 class Watching(Writer):
-    """Keeps what the coordinator was given to plan."""
+    """Remembers what the coordinator received to plan."""
 
     plans = None
 
@@ -64,7 +64,7 @@ def same_step(one, other):
 
 
 def storage(directory):
-    """Saves as the library itself does, and loads what any other number of ranks has saved."""
+    """Saves as torch's own library does, and loads what any other number of ranks has saved."""
     source = os.environ.get("SOURCE")
     if source:
         state = state_of(blank=True)
@@ -90,7 +90,7 @@ def storage(directory):
 
 
 def partial(directory):
-    """Some keys; a model's own state dict from where it was saved in a section; and keys that are not there."""
+    """Some keys only; a model's own state dict from a section in which it was saved; and keys that do not exist."""
     wanted = tensors()["columns"]
     for state in ({"model": {"columns": wanted}}, {"columns": wanted}):
         local(wanted).zero_()
@@ -109,7 +109,7 @@ def partial(directory):
 
 
 class Program(Stateful):
-    """As torch's tutorials have it."""
+    """A program as in torch's tutorials."""
 
     def __init__(self):
         self.model, _ = make_model(8, 22)
@@ -145,13 +145,13 @@ def models(directory):
 
 
 def pieces_of_rows(tensor):
-    """This rank's part of a tensor's rows, as torch.chunk cuts them, and where it begins."""
+    """Returns this rank's part of a tensor's rows, as torch.chunk cuts them, and its first row."""
     parts = tensor.tensor_split(dist.get_world_size())
     return parts[dist.get_rank()].clone(), sum(len(part) for part in parts[:dist.get_rank()])
 
 
 def others(directory):
-    """torch's other tensors of several ranks; arrays in objects; tensors in lists."""
+    """torch's other tensors on several ranks; arrays in objects; tensors in lists."""
     whole = numbers((7, 3), 80)
 
     def make():
@@ -180,12 +180,12 @@ def others(directory):
 
 
 def own_shards(directory):
-    """A tensor that tells torch what its shards are, as torchrec's: unevenly cut rows."""
+    """A tensor that describes its shards to torch, as torchrec's do: unevenly cut rows."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     whole, mesh = numbers((4 * ranks, 3), 81), init_device_mesh("cpu", (ranks,))
 
     def make(first):
-        """The rows of the first rank, and where the others begin; the last rank has two shards."""
+        """Returns the rows of the first rank, and where the others begin; the last rank has two shards."""
         begin, end = (0 if rank == 0 else first + 3 * rank), (first + 3 * rank + 3 if rank < ranks - 1 else len(whole))
         cuts = [begin, begin + 1, end] if rank == ranks - 1 else [begin, end]
         shards = [whole[a:b].clone() for a, b in zip(cuts, cuts[1:])]
@@ -203,7 +203,7 @@ def own_shards(directory):
 
 
 def in_base64(directory):
-    """Bytes come back as they were; of several ranks' the lowest's, with its type."""
+    """Bytes load unchanged; if several ranks have some, the lowest rank's load, with their type."""
     rank = dist.get_rank()
     dcp.save({"own": b"0" if rank == 0 else str(rank), "loader": {"rank": b"\x80\xff", "names": ["MQ==", b"1"]},
               "losses": io.BytesIO(b"12")}, storage_writer=Writer(f"{directory}/bytes"))
@@ -214,7 +214,7 @@ def in_base64(directory):
 
 
 def rank_keys(directory):
-    """Each rank has keys of its own, as with pipeline parallelism."""
+    """Each rank has its own keys, as with pipeline parallelism."""
     rank = dist.get_rank()
     dcp.save({"model": {"all": torch.ones(3), f"own.{rank}": torch.full((2,), float(rank))}, f"seed.{rank}": rank},
              storage_writer=Writer(f"{directory}/keys"))
@@ -241,7 +241,7 @@ class Halving(DefaultSavePlanner):
 
 
 class Doubling(DefaultLoadPlanner):
-    """Loads into a copy, and doubles it."""
+    """Loads into a copy, and doubles the numbers."""
 
     def transform_tensor(self, read_item, tensor):
         return torch.zeros(tensor.shape, dtype=torch.float64)
@@ -251,9 +251,9 @@ class Doubling(DefaultLoadPlanner):
 
 
 def planners(directory):
-    """Planners that do more than torch's default ones are asked."""
+    """Planners that do more than torch's default ones are called."""
     names = ("rows.0", "columns", "tiles", "plain")
-    items = [1, {"a": 1}, {"b": (2, {3})}, {"c": 4}]  # which rank saves which of them is the planner's
+    items = [1, {"a": 1}, {"b": (2, {3})}, {"c": 4}]  # The planner chooses which rank saves which of them.
     state = {"model": {name: tensors()[name] for name in names}, "epoch": 3, "items": items}
     writer = Watching(f"{directory}/planners/step-1")
     dcp.save(state, storage_writer=writer, planner=Halving())
@@ -278,7 +278,7 @@ def planners(directory):
 
 
 def without_plans(directory):
-    """use_collectives=False; and no_dist, which one rank calls alone."""
+    """use_collectives=False; and no_dist, which a single rank calls."""
     dcp.save(state_of(), storage_writer=Writer(f"{directory}/direct/step-1"), use_collectives=False)
     assert same_step(f"{directory}/direct", f"{directory}/plain")
     rank = dist.get_rank()
@@ -296,7 +296,7 @@ def without_plans(directory):
 
 
 def groups_of_some(directory):
-    """Ranks that are in other numbers of groups than others; torch's own groups go on after a save by some ranks."""
+    """Ranks that are in different numbers of groups; torch's own groups work after a save by some of the ranks."""
     half = dist.new_group([0, 1])
     if dist.get_rank() < 2:
         dcp.save({"x": torch.zeros(2)}, storage_writer=Writer(f"{directory}/half"), process_group=half)
@@ -308,7 +308,7 @@ def groups_of_some(directory):
 
 
 def asynchronous(directory):
-    """By a thread, and by a process, to which writer and planner are sent."""
+    """Saves by a thread, and by a process, to which writer and planner are sent."""
     group = dist.new_group()
     thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
     for step, kind in enumerate((thread, process, process)):
@@ -329,7 +329,7 @@ def asynchronous(directory):
 
 
 def expect(function, *kinds):
-    """Fails on all ranks by one CheckpointException, in which are these."""
+    """Fails on all ranks with one CheckpointException that contains these exceptions."""
     try:
         function()
     except dcp.CheckpointException as e:
@@ -373,7 +373,7 @@ def failures(directory):
 
 
 def killed(directory):
-    """A rank dies while the others save; torchrun would end them at once."""
+    """A rank dies while the others save; torchrun would end them immediately."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     dcp.save({"x": torch.ones(4)}, storage_writer=Writer(directory))
     rank = dist.get_rank()

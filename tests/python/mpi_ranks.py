@@ -1,4 +1,4 @@
-"""What test_union.py runs under mpirun: mpi_ranks.py DIR. Without torch."""
+"""Runs under mpirun for test_union.py, without torch: mpi_ranks.py DIR."""
 
 import logging
 import sys

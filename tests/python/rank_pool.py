@@ -1,10 +1,9 @@
-"""Ranks that stay, for tests of many small calls: processes with a gloo group, one of each number of ranks.
+"""Ranks that stay alive, for tests of many small calls: processes with a gloo group for each number of ranks.
 
     with Pool(4) as pool:
         answers = pool.call(2, function, [first rank's arguments, second rank's arguments])
 
-Functions are named by module and name, and come back as what they return, or as the exception that they raise.
-"""
+Functions are sent by module and name. The answer is what they return, or the exception that they raise."""
 
 import importlib
 import multiprocessing
@@ -50,7 +49,7 @@ class Pool:
             self._processes.append(process)
 
     def call(self, function, arguments):
-        """What it returns on as many ranks as there are arguments, or the exceptions."""
+        """Calls the function on as many ranks as there are argument lists. Returns the results, or the exceptions."""
         n = len(arguments)
         for pipe, given in zip(self._pipes, arguments):
             pipe.send((n, function.__module__, function.__name__, given))
@@ -63,7 +62,7 @@ class Pool:
         return answers
 
     def results(self, function, arguments):
-        """The same; an exception of any rank is raised."""
+        """Does the same, but raises an exception of any rank."""
         answers = self.call(function, arguments)
         for answer in answers:
             if isinstance(answer, Exception):

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All tests of the Python package, as `pip install ./libdcp/python` gives it: with numpy alone on each Python from 3.10
-# to 3.13 that is here (wheel.sh), and all in an environment with torch, ray, torchtitan and transformers. Also mypy on the
-# package and its examples.
+# Runs all tests of the Python package as `pip install ./libdcp/python` installs it: with numpy alone on each installed
+# Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan and transformers.
+# Also runs mypy on the package and its examples. The programs that some tests run must be built, as tests/run.sh does.
 #   tests/python/run.sh DIR
-# Makes environments below DIR, or uses those that are there; takes 7 GB. PYTHON names the Python that the environment with
-# torch is made of (default python3). tests/run.sh has built the programs that some tests run.
+# Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
+# with torch is made (default python3).
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -29,8 +29,8 @@ python=$dir/environment/bin/python
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"
 
-# Each file in a process of its own, as many at once as there are processors. What one has said is printed when it has
-# ended.
+# Each test file runs in its own process, as many simultaneously as there are processors. The output
+# of a file is printed when it has ended.
 one_file() { # PYTHON FILE
     local said status=0
     said=$(mktemp -p "$dir")

@@ -1,4 +1,4 @@
-"""What test_sharded.py runs under torchrun: sharded_ranks.py WHAT DIR."""
+"""Runs under torchrun for test_sharded.py: sharded_ranks.py WHAT DIR."""
 
 import sys
 import warnings
@@ -24,7 +24,8 @@ def whole(rows, columns):
 
 
 def cut(rows, columns, cuts):
-    """A tensor as rows between cuts, in turn on the ranks; some may have several parts, and some none."""
+    """Returns a tensor as rows between cuts, distributed over the ranks in turn; a rank may have several parts, or
+    none."""
     rank, ranks, full = dist.get_rank(), dist.get_world_size(), whole(rows, columns)
     shards = [Shard.from_tensor_and_offsets(full[a:b].clone(), [a, 0], rank)
               for i, (a, b) in enumerate(zip(cuts, cuts[1:])) if i % ranks == rank]
@@ -32,7 +33,7 @@ def cut(rows, columns, cuts):
 
 
 def tensors(directory):
-    """ShardedTensors of several and of no shards a rank, by every way in."""
+    """Saves and loads ShardedTensors with several shards per rank, and with none, through every interface."""
     cuts = {"many": [0, 1, 4, 5, 9], "first": [0, 9]}
     state = {"model": {name: cut(9, 3, found) for name, found in cuts.items()}}
     proof = libdcp.prove(state)
@@ -58,7 +59,7 @@ def tensors(directory):
 
 
 def members(directory):
-    """A plain tensor whose members say where its rows lie in a whole one."""
+    """A plain tensor whose members say where its rows are in a whole one."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     full = whole(4 * ranks, 3)
     mine = torch.cat([full[2 * rank:2 * rank + 2], full[2 * (ranks + rank):2 * (ranks + rank) + 2]])
@@ -90,7 +91,7 @@ def wrapper(directory):
 
 
 def fsdp(directory):
-    """A model of FSDP1 and its moments, as sharded state dicts have them, into a model that has others."""
+    """Loads a model of FSDP1 and its moments, as sharded state dicts have them, into a model with other values."""
     def made(seed):
         torch.manual_seed(seed)
         model = FSDP(nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3)), use_orig_params=True,

@@ -1,4 +1,4 @@
-"""What test_signal_ranks.py calls on each rank of a group."""
+"""Functions that test_signal_ranks.py calls on each rank of a group."""
 
 import os
 import random
@@ -20,7 +20,7 @@ class Mine(Exception):
 
 
 def told(call):
-    """How a call ends: "ended", what it raises, or of libdcp.Error which rank it names."""
+    """Returns how a call ends: "ended", what it raises, or for libdcp.Error which rank it names."""
     try:
         call()
         return "ended"
@@ -36,7 +36,7 @@ def state_of(group):
 
 
 def given_up(group, directory, who):
-    """Each call on a store, with Ctrl-C on rank `who`."""
+    """Interrupts each call on a store, by Ctrl-C on rank `who`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     state = state_of(group)
     with libdcp.Store(directory, group=group) as store:
@@ -52,7 +52,7 @@ def given_up(group, directory, who):
 
 
 def prepared_late(group, directory, who):
-    """Ctrl-C while a rank is looking at its state, before it says anything to the others."""
+    """Ctrl-C while a rank examines its state, before it has sent anything to the others."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     class Slow(dict):

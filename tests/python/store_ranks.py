@@ -1,4 +1,4 @@
-"""What test_store_ranks.py runs on each rank; the first argument is the group."""
+"""Functions that test_store_ranks.py runs on each rank; the first argument is the group."""
 
 import warnings
 
@@ -8,7 +8,7 @@ import libdcp
 
 
 def said(call):
-    """The exception as the parent compares it; None: there was none."""
+    """Returns the exception in a form that the parent compares; None if there was none."""
     try:
         call()
     except Exception as e:
@@ -34,7 +34,8 @@ def save(group, directory, steps):
 
 
 def load(group, directory, options, failures):
-    """The step that was loaded, or what was raised, with the first element; then the steps after one more save."""
+    """Returns the step that was loaded, or the exception, with the first element; then the steps after one more
+    save."""
     state = {"w": np.zeros(100), "sampler": Sampler(list(failures))}
     with libdcp.Store(directory, group=group) as store:
         loaded = []
@@ -52,7 +53,8 @@ def save_rows(group, directory, step, is_new):
 
 
 def load_rows(group, directory, how, options):
-    """The step that was loaded, the row's first element and whether the load had it, and a tensor's; or what was raised."""
+    """Returns the step that was loaded, the row's first element and whether the load restored it, and a tensor's;
+    or the exception."""
     row = np.full(10, -7.0)
     state = {"w": np.zeros(100), "row": libdcp.PerRank(row)}
     if "strict" in options:
@@ -70,7 +72,7 @@ def load_rows(group, directory, how, options):
 
 
 def save_either(group, directory, kind):
-    """What a save raises on ranks of which the first has a tensor where the second has something else."""
+    """Returns what a save raises if the first rank has a tensor where the second has something else."""
     tensor = np.ones(3)
     first, second = {
         "none": ({"a": tensor, "b": 2}, {"a": None, "b": 2}), "number": ({"a": tensor}, {"a": 1}), "list": ([1, 2], [1, tensor]),
@@ -81,7 +83,7 @@ def save_either(group, directory, kind):
 
 
 def load_named(group, directory, is_store, options, names):
-    """What a load of the first one raises, whose state has these further names."""
+    """Returns what a load raises on the first rank, whose state has these additional names."""
     state = {"w": np.zeros(100), "sampler": Sampler([]), **dict.fromkeys(names, 0)}
     if not is_store:
         return said(lambda: libdcp.load(directory, state, group=group, **options))
@@ -90,7 +92,7 @@ def load_named(group, directory, is_store, options, names):
 
 
 def lost(group, directory, hears, how, next_step):
-    """A save of a step that is older than the newest fails beside the program; what the next one raises."""
+    """A save of a step older than the newest fails in the background. Returns what the next save raises."""
     warnings.simplefilter("ignore")
     state = {"w": np.ones(100)}
     with libdcp.Store(directory, group=group) as store:
@@ -105,7 +107,7 @@ def lost(group, directory, hears, how, next_step):
 
 
 def save_columns(group, directory, whole):
-    """Each rank's part of the columns, a shard a rank."""
+    """Saves each rank's part of the columns, as one shard per rank."""
     rank, width = group.rank(), whole.shape[1] // group.size()
     mine = np.ascontiguousarray(whole[:, rank * width:(rank + 1) * width])
     libdcp.save(directory, 1, {"w": libdcp.Shard(mine, whole.shape, (0, rank * width))}, group=group, layout="sharded")

@@ -1,5 +1,5 @@
-"""examples/chat_to_records.py: ids, masks, what is held out and left out, and what it says of wrong input, with a small
-tokenizer and chat templates of several kinds."""
+"""examples/chat_to_records.py: ids, masks, which records are held out and left out, and its messages about wrong
+input, with a small tokenizer and chat templates of several kinds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LLAMA3 = ("<|begin|>{% for m in messages %}<|start_header|>{{ m['role'] }}<|end_
 MISTRAL = ("<|begin|>{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
            "{% elif m['role'] == 'assistant' %} {{ m['content'] }}<|eot|>{% else %}"
            "{{ raise_exception('no ' + m['role']) }}{% endif %}{% endfor %}")
-# Only the last answer keeps its thoughts, as in Qwen 3's.
+# Only the last answer keeps its thoughts, as with Qwen 3.
 FORGETS = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' and loop.last %}"
            "<think>\n</think>\n{% endif %}{{ m['content'] }}<|im_end|>\n{% endfor %}"
            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
@@ -103,14 +103,14 @@ class Test(unittest.TestCase):
         return transformers.AutoTokenizer.from_pretrained(self.dir / name)
 
     def file(self, name: str, *rows: Any) -> str:
-        """A file of rows; one that is text or bytes is a line as it is."""
+        """Writes a file of rows; a row that is text or bytes becomes a line unchanged."""
         path = self.dir / name
         lines = [row if isinstance(row, (bytes, str)) else json.dumps(row, ensure_ascii=False) for row in rows]
         path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
         return str(path)
 
     def run_script(self, *words: str, expect: int = 0) -> str:
-        """Returns what was printed, that on stderr where it fails."""
+        """Returns what was printed, on stderr if it fails."""
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -121,7 +121,7 @@ class Test(unittest.TestCase):
         return err.getvalue() if expect else out.getvalue()
 
     def records(self, path: str) -> list[tuple[list[int], list[int]]]:
-        """Ids and mask of each record, from a file that holds what the format says."""
+        """Returns ids and mask of each record, from a file whose format is checked."""
         import numpy as np
         from safetensors.numpy import load_file
         tensors = load_file(path)
@@ -141,7 +141,7 @@ class Test(unittest.TestCase):
         return self.records(out)
 
     def learned(self, name: str, record: tuple[list[int], list[int]]) -> list[str]:
-        """The texts of the runs of a record that are to be learned."""
+        """Returns the texts of the parts of a record that are to be learned."""
         runs: list[list[int]] = []
         before = 0
         for token, mask in zip(*record):
@@ -245,7 +245,7 @@ class Test(unittest.TestCase):
                 self.assertFalse([one for one in held[-1] if one in kept[-1]])
             self.assertEqual(sorted(held[0]), sorted(held[1]))
             self.assertNotEqual(held[0], held[1])
-            low, high = (20, 70) if amount == "0.2" else (30, 31)  # a copy of the last one comes with it
+            low, high = (20, 70) if amount == "0.2" else (30, 31)  # comes with a copy of the last one
             self.assertTrue(low <= len(held[0]) <= high, len(held[0]))
 
     def test_a_fraction_stays_when_rows_are_added(self) -> None:
@@ -293,7 +293,8 @@ class Test(unittest.TestCase):
                          str(self.dir / "sum-held-out.safetensors"))
 
     def test_how_to_ask(self) -> None:
-        """What bash makes of the line is the template's text; of a template that takes no such chat there is none."""
+        """The printed command line, as bash parses it, is the template's text; if a template accepts no such chat,
+        no line is printed."""
         system = {"role": "system", "content": "be kind"}
         source = self.file("ask.jsonl", {"messages": [system, *chat("what", "it is 4.")["messages"]]})
         said = {name: self.run_script(str(self.dir / "ask.safetensors"), source, "--tokenizer", str(self.dir / name))
@@ -305,7 +306,7 @@ class Test(unittest.TestCase):
         self.assertEqual(done.stdout, "it's \\n<|im_start|>user\nQUESTION<|im_end|>\n<|im_start|>assistant\n")
 
     def test_as_a_program(self) -> None:
-        """Again in another process, with the same bytes."""
+        """Another process gives the same bytes."""
         source, out = self.file("same.jsonl", chat("what", "it is 4.")), str(self.dir / "same.safetensors")
         written = []
         for _ in range(2):
@@ -316,7 +317,7 @@ class Test(unittest.TestCase):
         self.assertEqual(*written)
 
     def refused(self, source: str, *options: str, name: str = "chatml", status: int = 2) -> str:
-        """The one message about it; nothing is written."""
+        """Returns the only message; nothing is written."""
         out = self.dir / "refused.safetensors"
         said = self.run_script(str(out), source, "--tokenizer", str(self.dir / name), *options, expect=status)
         self.assertFalse(out.exists())

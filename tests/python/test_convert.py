@@ -1,5 +1,5 @@
-"""libdcp.convert: to and from torch.distributed.checkpoint's directories, bit by bit, within little memory; and files
-that are damaged or forged."""
+"""libdcp.convert: to and from torch.distributed.checkpoint's directories, bit by bit, with little memory; and
+damaged or forged files."""
 
 import contextlib
 import copy
@@ -47,7 +47,7 @@ sys.exit(status)
 
 
 def bits(shape, dtype, seed):
-    """Any bits, NaN's and infinities' among them."""
+    """Returns any bits, including those of NaN and infinities."""
     item = torch.empty((), dtype=dtype).element_size()
     generator = torch.Generator().manual_seed(seed)
     high = 2 if dtype == torch.bool else 256
@@ -69,7 +69,7 @@ def make_state():
 
 def save_dcp(state, path):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of being alone
+        warnings.simplefilter("ignore")  # torch warns that there is only one process
         dcp.save(state, checkpoint_id=path)
 
 
@@ -88,7 +88,7 @@ def tensors(value):
 
 
 def call(module, name, *arguments):
-    """A pickle that calls a function, as protocol 2 has it."""
+    """Returns a pickle that calls a function, in protocol 2."""
     return (b"c" + f"{module}\n{name}\n".encode() + b"("
             + b"".join(b"X" + len(a).to_bytes(4, "little") + a.encode() for a in arguments) + b"tR")
 
@@ -108,7 +108,7 @@ class Base(unittest.TestCase):
         self.dir = pathlib.Path(scratch.name)
 
     def convert(self, *words, expect=0):
-        """What was printed on stderr."""
+        """Returns what was printed on stderr."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             status = convert.main([str(word) for word in words])
@@ -153,7 +153,8 @@ class Test(Base):
                 os.rename(self.dir / name, self.dir / "dcp")
 
     def test_accelerates_two_directories(self):
-        """As save_fsdp_model and save_fsdp_optimizer of accelerate write them: one step, as of one directory."""
+        """Directories that save_fsdp_model and save_fsdp_optimizer of accelerate write become one step, like those
+        in a single directory."""
         state = make_state()
         model, optimizer = {"model": state["model"]}, {"optimizer": state["optim"]}
         folder = self.dir / "checkpoints" / "checkpoint_000003"
@@ -177,7 +178,8 @@ class Test(Base):
             libdcp.load(folder, {})
 
     def test_names_and_objects_stay(self):
-        """To a step and back all names lead to what they led to; also of a step that the storage has written."""
+        """After a conversion to a step and back, all names have the same values; also for a step that the storage
+        has written."""
         state = {"model": {"w": torch.ones(2), "deep": {"er": torch.ones(1), "n": 1}}, "rng": torch.arange(3),
                  "betas": (0.5, (1,)), "list": [torch.ones(2), {"a": 1, "t": torch.ones(3)}, [3, [4]]], "none": [],
                  "nothing": {}, "0": {"1": 2}}
@@ -211,7 +213,7 @@ class Test(Base):
         return {key: self.blank(inner) for key, inner in value.items()} if isinstance(value, dict) else None
 
     def test_steps_of_older_versions(self):
-        """What the storage noted of a state dict then."""
+        """The storage recorded less of a state dict then."""
         objects = {"own": "MTI=", "list": [None, {"a": 1}], "rng": ["MT", None, 0.5], "app": {"deep": {"n": 1}},
                    "loose": [None, {"y": 2}]}
         libdcp.save(self.dir / "steps", 1, {
@@ -236,7 +238,7 @@ class Test(Base):
                 "loose": [torch.ones(5), {"x": torch.ones(6), "y": 2}]}))
 
     def test_rename(self):
-        """A state as torch's tutorial saves it gets dcp-train's sections, and back."""
+        """A state as torch's tutorial saves it gets dcp-train's sections, and is converted back."""
         state = make_state()
         state = {"app": {"model": state["model"], "optim": state["optim"]}, "epoch": 3}
         save_dcp(state, self.dir / "dcp")
@@ -334,7 +336,7 @@ class Test(Base):
         self.assertEqual([path.name for path in self.dir.iterdir() if "back" in path.name], [])
 
     def test_damaged_step(self):
-        """Nothing is left of a directory that could not be made."""
+        """Nothing is left of a directory that could not be completed."""
         libdcp.save(self.dir / "steps", 1, {"a": torch.arange(5000.)})
         path = self.dir / "steps" / "step-00000001" / "state.h5"
         data = path.read_bytes()
@@ -345,7 +347,7 @@ class Test(Base):
 
 
 class Hostile(Base):
-    """Each forged directory is refused with a message, and no step is there."""
+    """Each forged directory is refused with a message, and no step is made."""
 
     def setUp(self):
         super().setUp()
@@ -367,7 +369,7 @@ class Hostile(Base):
         (self.src / ".metadata").write_bytes(pickle.dumps(metadata))
 
     def put(self, name, data):
-        """Other bytes for an item: behind the others."""
+        """Puts other bytes for an item behind the others."""
         (self.src / "__0_0.distcp").write_bytes(self.data + data)
 
         def change(metadata):
@@ -522,7 +524,7 @@ class Hostile(Base):
             self.refused("__0_0.distcp")
 
     def test_flipped(self):
-        """Whatever is changed, it ends by a status."""
+        """Whatever is changed, the program ends with a valid status."""
         random.seed(1)
         for name, whole in ((".metadata", self.metadata), ("__0_0.distcp", self.data)):
             for _ in range(400):
@@ -536,7 +538,7 @@ class Hostile(Base):
             (self.src / name).write_bytes(whole)
 
     def test_older_names(self):
-        """Torch 2.0 has TensorProperties elsewhere, and no storage_meta or version."""
+        """Torch 2.0 has TensorProperties in another place, and no storage_meta or version."""
         def change(metadata):
             for described in metadata.state_dict_metadata.values():
                 if hasattr(described, "properties"):

@@ -1,5 +1,5 @@
-"""An asynchronous save holds the state as of its call, whatever changes once that has returned: random trees of arrays of
-all kinds, compared byte for byte with a save at once of the same numbers."""
+"""An asynchronous save stores the state at the time of its call, whatever changes after the call has returned:
+random trees of arrays of all kinds, compared byte for byte with a synchronous save of the same numbers."""
 
 import copy
 import os
@@ -18,7 +18,8 @@ DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, np.bool_, np.com
 
 
 def array_of(draw):
-    """Dense, every second row, turned, backwards, empty, or a scalar; small, or so large that it is written directly."""
+    """Returns an array: dense, every second row, transposed, reversed, empty, or a scalar; small, or large enough
+    to be written directly."""
     rows, columns = draw.choice(((1, 1), (3, 5), (0, 4), (70, 1000), (301, 2003)))
     numbers = np.random.default_rng(draw.randrange(2**32)).integers(0, 100, (2 * rows, columns))
     whole = numbers.astype(draw.choice(DTYPES))
@@ -55,7 +56,7 @@ def leaves(tree):
 
 
 def spoil(tree):
-    """In every way: numbers and names, too."""
+    """Changes the state in every way, including numbers and names."""
     for array in leaves(tree):
         array[...] = 1
     for key, value in list(tree.items()):
@@ -67,7 +68,7 @@ def spoil(tree):
 
 
 class Steps:
-    """A loader, whose state is asked for."""
+    """A loader whose state is saved."""
 
     def __init__(self):
         self.at = 0
@@ -104,7 +105,7 @@ class Test(unittest.TestCase):
                 self.same(f"copied/step-{seed:08}", f"plain/step-{seed:08}")
 
     def test_nothing_is_written_before_the_call_has_returned(self):
-        """So it is the copy that is written."""
+        """So the save must write from its copy."""
         state = {"x": np.full(1 << 22, 3.0), "y": np.full((4, 70000), 4)[::2]}
         returned = threading.Event()
         in_time = []

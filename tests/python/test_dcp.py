@@ -1,4 +1,4 @@
-"""The storage for torch.distributed.checkpoint, on several ranks over gloo: dcp_ranks.py under torchrun."""
+"""Runs dcp_ranks.py under torchrun: the storage for torch.distributed.checkpoint, on several ranks with gloo."""
 
 import dataclasses
 import pathlib
@@ -25,7 +25,7 @@ PROGRAM = pathlib.Path(__file__).with_name("dcp_ranks.py")
 @libdcp.register
 @dataclasses.dataclass
 class Held:
-    """An object that has tensors."""
+    """An object that contains tensors."""
 
     number: int
     tensors: object
@@ -57,14 +57,15 @@ class Test(unittest.TestCase):
         self.run_ranks(2, "failures", "failures")
 
     def test_killed(self):
-        """torch itself tells the others, as it can't gather the ranks' results; here it is that they don't wait."""
+        """torch itself notifies the other ranks, since it cannot gather the results; this tests that they do not
+        wait."""
         torchrun(3, PROGRAM, "killed", self.dir)
         for rank in (0, 1):
             self.assertLess(float((self.dir / f"said-{rank}").read_text()), 30)
         self.assertEqual(libdcp.steps(self.dir), [0])
 
     def test_places(self):
-        """What paths and checkpoint_ids mean."""
+        """The meaning of paths and checkpoint_ids."""
         here = str(self.dir)
         for make, checkpoint_id, where in (
                 (lambda: Writer(f"{here}/a/step-7"), None, "a/step-00000007"),
@@ -84,7 +85,7 @@ class Test(unittest.TestCase):
         self.assertFalse(Reader.validate_checkpoint_id(f"{here}/c/step-99"))
 
     def test_options(self):
-        """Those of a store; wrong ones at once."""
+        """The options of a store; wrong ones are reported immediately."""
         for step in range(4):
             dcp.save({"x": torch.ones(1)}, storage_writer=Writer(self.dir, keep=2, json={"run": "a"}))
         self.assertEqual(libdcp.steps(self.dir), [2, 3])
@@ -105,7 +106,7 @@ class Test(unittest.TestCase):
         self.assertIsInstance(caught.exception.failures[0][0], ValueError)
 
     def test_without_a_state(self):
-        """torch's tools make the state dict from the metadata, nested as it was."""
+        """torch's tools make the state dict from the metadata, with its original nesting."""
         saved = {"app": {"model": {"a.b": torch.ones(2)}, "list": [torch.ones(1), [torch.zeros(1)]]},
                  "top": torch.ones(3), "rate": 0.5, "rates": [1, 2], "groups": [{"params": ["a"], "lr": 1.0}]}
         dcp.save(saved, storage_writer=Writer(self.dir))
@@ -114,7 +115,7 @@ class Test(unittest.TestCase):
         self.assertEqual(pprint.pformat(found), pprint.pformat(saved))
 
     def test_tensors_within_a_dataclass(self):
-        """Whoever has saved it."""
+        """They load whichever library has saved them."""
         def state(value):
             one = torch.full((2,), float(value))
             return {"x": Held(value, one), "of": {"y": Held(value, [one, {"z": Held(value, one)}])}, "t": one}
@@ -137,7 +138,7 @@ class Test(unittest.TestCase):
             self.assertEqual(found["foo"], saved.get("foo", {}))
 
     def test_bytes_converted(self):
-        """To torch's files they go as bytes; and hints that are nonsense leave texts as they are."""
+        """They are stored as bytes in torch's files; and invalid hints leave texts unchanged."""
         saved = {"loader": [b"\xff", "MQ=="], "x": torch.ones(1)}
         dcp.save(saved, storage_writer=Writer(self.dir / "steps"))
         libdcp.convert.main(["--flat", str(self.dir / "steps"), str(self.dir / "torch")])
@@ -157,7 +158,7 @@ class Test(unittest.TestCase):
         self.assertIn("/model/a", str(caught.exception.failures[0][0]))
 
     def test_pickles(self):
-        """async_save sends writers to a process, and failures come back."""
+        """async_save sends writers to a process, and failures are sent back."""
         writer = pickle.loads(pickle.dumps(Writer(self.dir, step=4, keep=3)))
         dcp.save({"x": torch.ones(1)}, storage_writer=writer)
         self.assertEqual(libdcp.steps(self.dir), [4])

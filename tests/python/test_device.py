@@ -1,5 +1,5 @@
-"""Arrays in a device's memory, on the device that stands in for a GPU (tests/mpi/device/stand_in.h): the CPU that touches
-its memory is killed. DCP_STAND_IN is that device as a library."""
+"""Arrays in a device's memory, on the device that stands in for a GPU (tests/mpi/device/stand_in.h): if the CPU
+accesses its memory, the process is killed. DCP_STAND_IN is that device as a library."""
 
 import ctypes as c
 import os
@@ -17,7 +17,7 @@ ROOM = 16 << 20
 
 
 class Array:
-    """An array there, as CuPy's and torch's describe theirs."""
+    """An array on the device, described as CuPy and torch describe theirs."""
 
     def __init__(self, device, content, odd=0, **described):
         self._device, self._content, self.shape = device, content, content.shape
@@ -43,7 +43,7 @@ class Test(unittest.TestCase):
         cls.device.stand_in_see.argtypes = [c.c_void_p, c.c_void_p]
         cls.device.stand_in_see.restype = c.c_void_p
         cls.device.stand_in_launch.argtypes = [c.c_void_p, c.c_void_p, c.c_void_p, c.c_uint64]
-        cls.device.made = c.create_string_buffer(4096)  # more than its struct takes
+        cls.device.made = c.create_string_buffer(4096)  # more than fits into its struct
         cls.device.stand_in_make(cls.device.made, ROOM)
         _devices.stand_in(0, c.cast(cls.device.made, c.c_void_p))
 
@@ -60,7 +60,7 @@ class Test(unittest.TestCase):
         with libdcp.Store(self.dir) as store:
             saving = store.save_async(1, saved)
             saving.fence()
-            # a new step's values, which the save must not see
+            # values of a new step, which the save must not see
             late = np.zeros_like(self.content)
             self.device.stand_in_launch(self.device.made, saved["model"]["w"].address, late.ctypes.data, late.nbytes)
             saving.wait()

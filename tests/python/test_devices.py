@@ -1,4 +1,4 @@
-"""States on devices that a checkpoint can't be saved from or loaded into; with torch, one process."""
+"""States on devices that a checkpoint cannot be saved from or loaded into; with torch, in one process."""
 
 import tempfile
 import unittest
@@ -10,7 +10,7 @@ import libdcp
 
 class Test(unittest.TestCase):
     def test_meta_tensors(self):
-        """As models have before they are loaded; the message suits a save as well as a load."""
+        """Models have such tensors before they are loaded; the message fits a save as well as a load."""
         with tempfile.TemporaryDirectory(prefix="dcp-devices-") as scratch:
             libdcp.save(scratch, 1, {"model": torch.nn.Linear(2, 2)})
             with torch.device("meta"):

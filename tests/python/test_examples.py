@@ -1,4 +1,5 @@
-"""examples/pytorch under torchrun: a worker killed, and the training going on, also on another number of workers."""
+"""examples/pytorch under torchrun: a worker is killed, and the training continues, also with another number of
+workers."""
 
 import importlib.util
 import os
@@ -18,7 +19,7 @@ NEEDED = ("torch", "sklearn")
 
 
 def train(workers, script, *arguments):
-    """Returns all that was printed."""
+    """Returns all of the output."""
     done = torchrun(workers, EXAMPLES / script, *arguments, options=("--max-restarts", "1"),
                     TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -26,7 +27,7 @@ def train(workers, script, *arguments):
 
 
 def losses(text):
-    """Of each step all that were printed, a line each."""
+    """Returns for each step all losses that were printed, one per line."""
     found = {}
     for step, loss in re.findall(r"^step +(\d+)  loss ([\d.]+) ", text, re.MULTILINE):
         found.setdefault(int(step), []).append(float(loss))
@@ -69,7 +70,7 @@ class Test(unittest.TestCase):
         self.assertIn("restart 1 of 3, on 3 ranks", done.stderr)
         found = losses(done.stdout)
         self.assertEqual(sorted(found), list(range(1, 7)))
-        for step, of_step in found.items():  # the same samples on fewer ranks, but for rounding
+        for step, of_step in found.items():  # the same samples on fewer ranks, except for rounding
             self.assertAlmostEqual(min(of_step), max(of_step), delta=1e-3, msg=f"step {step}")
 
 

@@ -1,5 +1,5 @@
-"""Children of fork, as DataLoader's workers are, beside saves in flight: they read, save and end. A child that hangs is
-ended by its alarm, which fails the test."""
+"""Children of fork, such as DataLoader's workers, while saves are in flight: they read, save and end. A child that
+hangs is ended by its alarm, which makes the test fail."""
 
 import copy
 import itertools
@@ -37,7 +37,7 @@ WORK = (read_opened, open_and_read, save)
 
 
 def use_store(store: libdcp.Store, state: dict) -> list[str]:
-    """What a child's calls of its parent's store raise."""
+    """Returns what a child's calls of its parent's store raise."""
     said = []
     for call in (lambda: store.save_async(90, state), lambda: store.save(91, state), lambda: store.load(state),
                  lambda: store.remove(1), lambda: store.continue_from(1)):
@@ -88,7 +88,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(store.steps()[-1], step - 1)
 
     def test_a_parents_store_is_refused(self):
-        """Also while it saves, with memory that a child does not have."""
+        """Also while the store saves, with memory that the child does not have."""
         with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
             state = {"w": np.ones(1000000, np.float32)}
             with libdcp.Store(directory) as store:

@@ -1,4 +1,4 @@
-"""libdcp and h5py in one process: each keeps its own HDF5, whichever comes first. Skipped where there is no h5py."""
+"""libdcp and h5py in one process: each uses its own HDF5, whichever is imported first. Skipped without h5py."""
 
 from __future__ import annotations
 

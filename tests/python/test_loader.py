@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader in libdcp.Loader, on another number of ranks than it was saved on; one process."""
+"""torchdata's StatefulDataLoader in libdcp.Loader, loaded on another number of ranks than saved it; one process."""
 
 import tempfile
 import unittest
@@ -18,7 +18,7 @@ BATCH, SAMPLES = 2, 48
 
 
 def reshard(states, rank, size):
-    """As the manual of libdcp.Loader has it."""
+    """Reshards as in the manual of libdcp.Loader."""
     batches = sum(state["_num_yielded"] for state in states) // size
     samples = sum(state["_sampler_iter_state"]["samples_yielded"] for state in states) // size
     return {**states[0], "_num_yielded": batches, "_sampler_iter_yielded": batches,

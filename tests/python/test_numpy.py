@@ -114,7 +114,7 @@ class Test(unittest.TestCase):
         self.assertEqual(libdcp.steps(self.dir), [1])
 
     def test_only_the_cause_is_shown(self):
-        """And not the library's own failure, which only says that it was given no state."""
+        """The library's own failure, which only says that it got no state, is not shown."""
         with self.assertRaises(TypeError) as caught:
             libdcp.save(self.dir, 1, {"x": object()})
         self.assertNotIn("libdcp.errors.Error", "".join(traceback.format_exception(caught.exception)))
@@ -174,7 +174,7 @@ class Test(unittest.TestCase):
         np.testing.assert_array_equal(part.array, whole[4:7, 1:3])
         with self.assertRaisesRegex(ValueError, "is not within"):
             libdcp.load(self.dir, {"x": libdcp.Shard(np.zeros((3, 2)), (10, 4), (8, 1))})
-        libdcp.State({"x": libdcp.Shard(np.zeros(0), (), ())}).close()  # what a rank gives that has no part of a scalar
+        libdcp.State({"x": libdcp.Shard(np.zeros(0), (), ())}).close()  # the value of a rank without a part of a scalar
         with self.assertRaisesRegex(ValueError, "a part of 1 dimensions"):
             libdcp.State({"x": libdcp.Shard(np.zeros(1), (), ())})
         with self.assertRaises(libdcp.Error) as caught:
@@ -195,7 +195,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(store.steps(), [1])
 
     def test_another_array_in_a_declared_state(self):
-        """It is refused each time, also where something else is wrong the first time."""
+        """It is refused each time, even if something else is wrong the first time."""
         for wrong in (0, object()):
             given = {"model": {"a": np.ones(3)}, "x": {"y": 0}}
             with self.subTest(wrong=wrong), libdcp.Store(self.dir, replace=True) as store:
@@ -209,7 +209,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(store.steps(), [1])
 
     def test_reshaped_arrays_of_a_declared_state(self):
-        """At the same place. A call that copies does not wait for that check: the next one refuses it."""
+        """At the same address. A call that copies does not wait for the check, so the next call refuses the array."""
         def new_shape(array): array.shape = (4, 3)
         def new_type(array): array.dtype = np.int64
         for change, (copy, saved) in itertools.product((new_shape, new_type), ((False, [1, 2]), (True, [1, 2, 3]))):
@@ -226,7 +226,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(store.steps(), saved)
 
     def test_an_array_of_a_declared_state_is_not_resized(self):
-        """It would have other memory, and the save read the old one."""
+        """It would get other memory, and the save would read the old one."""
         array = np.ones(12)
         with libdcp.Store(self.dir) as store:
             state = store.declare({"model": {"a": array}})
@@ -319,7 +319,7 @@ class Test(unittest.TestCase):
             store.save(6, {"x": np.ones(2)})
             self.assertEqual(store.steps(), [3, 4, 5, 6])
             store.save_async(2, {"x": np.ones(2)})
-            with self.assertRaisesRegex(libdcp.Error, "step-00000006 exists already") as caught:  # its own failure is told
+            with self.assertRaisesRegex(libdcp.Error, "step-00000006 exists already") as caught:  # its own failure
                 store.save(6, {"x": np.ones(2)})
             self.assertIn("older than step", str(caught.exception.__cause__))
 
@@ -327,7 +327,7 @@ class Test(unittest.TestCase):
         with libdcp.Store(self.dir) as store:
             declared = store.declare({"x": np.ones(2)})
             store.save_async(3, declared)
-            for _ in range(2):  # begun by a thread, and after a failure not
+            for _ in range(2):  # a thread begins it, but not after a failure
                 saving = store.save_async(2, declared)
                 saving.fence()
                 saving.cancel()
@@ -409,7 +409,7 @@ class Test(unittest.TestCase):
                 store.load(state, step=2)
             with self.assertRaisesRegex(ValueError, "none of auto"):
                 store.load(state, engine="fast")
-            store.save(4, state)  # into the last one, too
+            store.save(4, state)  # including the last one
             self.assertEqual(store.steps(), [3, 4])
         self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([4], [3, 4]))
         with self.assertRaisesRegex(ValueError, "libdcp.Tier"):
@@ -490,7 +490,7 @@ class Test(unittest.TestCase):
 
     def test_a_damaged_newest_step_and_no_falling_back(self):
         state = {"w": np.ones(1 << 16)}
-        for number, cut in enumerate((0, 5000)):  # found by a load, and as the step is opened
+        for number, cut in enumerate((0, 5000)):  # found by a load, and when the step is opened
             path = self.dir / str(number)
             with libdcp.Store(path) as store:
                 store.save(1, state)
@@ -561,7 +561,7 @@ class Test(unittest.TestCase):
         self.assertIn("under another name, rename it", str(caught.exception))
 
     def test_counts_of_updates_of_dcp_train(self):
-        """Its steps have moments without torch's counts of updates: what they would be follows from the step."""
+        """Its steps have moments without torch's counts of updates: these follow from the number of the step."""
         def state(value):
             return {"optimizer": {"param_groups": [], "state": {
                 name: {"exp_avg": np.full(2, value), "step": np.array(value)} for name in ("a", "b")}}}
@@ -586,7 +586,7 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, loaded, only="/optimizer/exp_avg/*")
         self.assertEqual(loaded["optimizer"]["state"]["a"]["step"], 0)
 
-        libdcp.save(self.dir, 8, saved)  # no step of dcp-train
+        libdcp.save(self.dir, 8, saved)  # not a step of dcp-train
         with self.assertRaisesRegex(libdcp.Error, "/optimizer/step/a is not in the checkpoint"):
             libdcp.load(self.dir, state(0.0))
         with libdcp.Store(self.dir) as store:
@@ -641,7 +641,7 @@ class Test(unittest.TestCase):
             self.assertEqual(own.loaded, rank < 2)
 
     def test_what_is_open_at_the_end_of_a_program(self):
-        """Modules that something keeps, as torch does, are emptied before that goes."""
+        """Modules to which a reference remains, as torch keeps some, are emptied before the object is destroyed."""
         libdcp.save(self.dir, 1, {"w": np.ones(2)})
         program = ("import ctypes, sys, libdcp\n"
                    "store = libdcp.Store(sys.argv[1])\n"
@@ -649,12 +649,12 @@ class Test(unittest.TestCase):
                    "sys.kept = list(sys.modules.values())\n")
         done = subprocess.run([sys.executable, "-c", program, self.dir], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        with libdcp.Store(self.dir, keep=1) as store:  # all of them have let go
+        with libdcp.Store(self.dir, keep=1) as store:  # the process has released all of them
             store.save(2, {"w": np.zeros(2)})
             self.assertEqual(store.steps(), [2])
 
     def test_a_row_of_another_length(self):
-        """As ranks that have unlike lengths load it."""
+        """Ranks with different lengths load such rows."""
         libdcp.save(self.dir, 1, {"w": np.ones(2), "buffer": {"own": libdcp.PerRank(np.arange(3))}})
         for before in (np.zeros(0, np.int64), np.full(5, 7), np.full(5, 7, np.float32), None):
             own, kept = libdcp.PerRank(before), None if before is None else before.copy()
@@ -672,7 +672,7 @@ class Test(unittest.TestCase):
         for value, dtype in ((np.zeros((3, 1), np.int64), None), (np.zeros(3, np.float32), None), (5, None),
                              (np.zeros(0), np.float32), (None, np.float32)):
             own = libdcp.PerRank(value)
-            with self.assertRaises(libdcp.Error):  # also where w is of another type
+            with self.assertRaises(libdcp.Error):  # also if w has another type
                 libdcp.load(self.dir, {"w": np.zeros(2, dtype), "buffer": {"own": own}})
             self.assertIs(own.value, value)
             self.assertFalse(own.loaded)
@@ -738,7 +738,7 @@ class Test(unittest.TestCase):
             store.save(1, declared)
             loader.loader.state = {"samples": 8}
             mine.array[:] = 0
-            store.load(declared)  # which is as good for a load
+            store.load(declared)  # this is equivalent for a load
             self.assertEqual(loader.loader.state, {"samples": 7})
             self.assertTrue(mine.loaded)
             np.testing.assert_array_equal(mine.array, np.arange(3.0))
@@ -771,7 +771,7 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, State({"data": {"loader": rows}}, 2, 4))
         self.assertEqual(loader.state, {"batches": 2})
         self.assertEqual(asked, [([{"batches": 3}, {"batches": 5}], 0, 1), ([{"batches": 3}, {"batches": 5}], 2, 4)])
-        libdcp.load(self.dir, State({"data": {"loader": rows}}, 1, 2))  # as many as have saved
+        libdcp.load(self.dir, State({"data": {"loader": rows}}, 1, 2))  # as many ranks as have saved
         self.assertEqual((loader.state, len(asked)), ({"batches": 5}, 2))
         rows = libdcp.Loader(loader, reshard=lambda states, rank, size: states[7])
         with self.assertRaises(IndexError):

@@ -1,4 +1,4 @@
-"""Keywords of saves and loads, what a load tells of what it did without, damage, and pins. With numpy alone."""
+"""Keywords of saves and loads, a load's report of what it ignored or lacked, damage, and pins. With numpy alone."""
 
 import pathlib
 import tempfile
@@ -56,7 +56,7 @@ class Test(unittest.TestCase):
             libdcp.prove(state, replica="check")
 
     def test_wrong_values(self):
-        """Each is refused where it is passed, by its name, before anything is done."""
+        """Each is refused by name in the call to which it is passed, before anything is done."""
         state = {"w": np.ones(2)}
         libdcp.save(self.dir, 1, state)
         other = self.dir.parent / "other"
@@ -132,7 +132,7 @@ class Test(unittest.TestCase):
         for name in ("", ".", "..", "/", "a//b", "a/../b", "/a", "a/", "\udc80", "a\0b", "x" * 2000, "\u00e9" * 600):
             for state, keys in (({name: x}, [name]), ({"model": {name: x, "b": x}}, ["model", name]), ({name: {"w": x}}, [name, "w"]),
                                 ({"model": {"a": {name: x}}}, ["model", "a", name])):
-                if len(keys) == 3 and name in ("", ".", "..", "/a"):  # a part of a name, such as "a..", or of a path
+                if len(keys) == 3 and name in ("", ".", "..", "/a"):  # part of a name, such as "a..", or of a path
                     continue
                 said = "state" + "".join(f"[{key!r}]" for key in keys)
                 for call in (libdcp.save, libdcp.prove):
@@ -177,7 +177,7 @@ class Test(unittest.TestCase):
         self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
 
     def test_numbers_that_are_none(self):
-        """None of them becomes another step, as "1" would be step-10000000, and 2**64 + 1 step 1."""
+        """None of them becomes another step, as "1" would become step-10000000, and 2**64 + 1 step 1."""
         state = {"w": np.zeros(100), "epoch": 0}
         with libdcp.Store(self.dir) as store:
             for step in (1, 10000000):
@@ -214,7 +214,7 @@ class Test(unittest.TestCase):
         self.assertEqual(libdcp.load(self.dir, state)["step"], 3)
 
     def test_damage_without_a_store(self):
-        """load() of a directory falls back as a store does."""
+        """load() of a directory falls back to an older step, as a store does."""
         self.save_steps(1, 2, 3)
         damage(self.dir / "step-00000003")
         state = {"w": np.zeros(100), "epoch": 0}
@@ -230,7 +230,7 @@ class Test(unittest.TestCase):
         self.assertEqual((state["epoch"], libdcp.steps(self.dir)), (2, [1, 2, 3]))
 
     def test_a_step_that_goes_before_it_is_opened(self):
-        """As a writer's `keep` removes it, once newer ones are there."""
+        """A writer's `keep` removes it once newer steps exist."""
         self.save_steps(1)
         listed, saved = libdcp._directory.steps, []
 
@@ -257,7 +257,8 @@ class Test(unittest.TestCase):
             self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
 
     def test_what_is_no_damage(self):
-        """Neither another shape nor what could not be read, and nothing that the caller's own objects raise."""
+        """Neither another shape, nor data that could not be read, nor anything that the caller's own objects
+        raise."""
         self.save_steps(1, 2)
         with libdcp.Store(self.dir) as store:
             with self.assertRaises(libdcp.Error) as caught:
@@ -284,7 +285,7 @@ class Test(unittest.TestCase):
         with libdcp.Checkpoint(self.dir) as one, libdcp.Checkpoint(self.dir) as other:
             self.assertTrue(one == one and one != other)
             self.assertEqual({one: 1, other: 2}[other], 2)
-            with mock.patch.object(libdcp.Checkpoint, "read", side_effect=AssertionError):  # nothing is read for it
+            with mock.patch.object(libdcp.Checkpoint, "read", side_effect=AssertionError):  # this reads nothing
                 self.assertTrue("/model/w" in one and "w" not in one and 3 not in one)
 
     def test_names_without_their_section(self):

@@ -1,4 +1,5 @@
-"""Paths that name no directory of steps: URLs, other programs' checkpoints, arguments in another order. With numpy alone."""
+"""Paths that are not directories of steps: URLs, checkpoints of other programs, arguments in the wrong order. With
+numpy alone."""
 
 import os
 import pathlib
@@ -65,7 +66,7 @@ class Test(unittest.TestCase):
             libdcp.load(self.state, "run")
 
     def said_of(self, path):
-        """By a load, by what reads, and as a warning of a store; all of them say the same."""
+        """Returns the message of a load, of functions that read, and of a store's warning, which are all the same."""
         found = []
         with self.assertRaises(libdcp.Error) as caught:
             libdcp.load(path, self.state)

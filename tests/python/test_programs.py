@@ -1,4 +1,4 @@
-"""``python -m libdcp``: prints what dcp-inspect prints, with its exit status. With numpy alone."""
+"""``python -m libdcp`` has the output and exit status of dcp-inspect. With numpy alone."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ def shown(*words):
 
 
 def ours(*words):
-    """In this process, as Python takes a while to start."""
+    """Runs it in this process, since Python takes some time to start."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -61,11 +61,11 @@ class Test(unittest.TestCase):
         self.file.write_bytes(raw)
 
     def without_age(self, shown):
-        """Which may be another one a moment later."""
+        """Removes the age, which changes every moment."""
         return re.sub(r'(?m)^ *"age_s": \d+,$| +\d+ s\b', "", shown)
 
     def same(self, *words):
-        """The same as dcp-inspect on stdout, as its exit status, and, but for the program's name, on stderr."""
+        """stdout and exit status are those of dcp-inspect, and stderr, too, except for the program's name."""
         status, out, err = ours(*words)
         expected = shown(INSPECT, *words)
         out, should = self.without_age(out), self.without_age(expected[1])
@@ -85,7 +85,7 @@ class Test(unittest.TestCase):
         self.same("ls", "none", "--json")
         for wrong in ("run/step-00000001", self.file):
             self.assertEqual(self.same("ls", wrong), 2)
-        self.flip(5)  # of the user block
+        self.flip(5)  # a byte of the user block
         for words in ((), ("--json",), ("--verify",)):
             self.same("ls", "run", *words)
 

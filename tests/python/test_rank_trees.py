@@ -1,7 +1,6 @@
-"""Random states whose ranks have other keys and values, on 1 to 4 ranks, against torch.save and torch.load.
+"""Random states whose keys and values differ between ranks, on 1 to 4 ranks, compared with torch.save and torch.load.
 
-DCP_EXAMPLES says how many; DCP_SEED begins elsewhere.
-"""
+DCP_EXAMPLES is the number of states; DCP_SEED selects another beginning."""
 
 import collections
 import io
@@ -60,11 +59,11 @@ VALUES = st.recursive(
 
 
 class Each(collections.namedtuple("Each", "values")):
-    """A value of each rank."""
+    """A value for each rank."""
 
 
 class Some(collections.namedtuple("Some", "value ranks")):
-    """A value that some ranks have, all the same."""
+    """A value that some ranks have, equal on all of them."""
 
 
 @st.composite
@@ -84,7 +83,7 @@ def states(draw, ranks):
 
 
 def of_rank(tree, rank, wrap):
-    """What a rank has of it."""
+    """Returns what a rank has of it."""
     if isinstance(tree, Each):
         return wrap(tree.values[rank % len(tree.values)])
     if isinstance(tree, Some):
@@ -129,14 +128,14 @@ def same(one, other):
 
 
 def unwrapped(value):
-    """With what PerRank has in its place."""
+    """Returns the state with the values of PerRank in its place."""
     if isinstance(value, libdcp.PerRank):
         return value.value
     return {key: unwrapped(inner) for key, inner in value.items()} if type(value) is dict else value
 
 
 def refused(answer):
-    """What a state can't have: two tensors of one path, or a name that a path can't have."""
+    """Returns what a state must not have: two tensors with one path, or a name that is not valid in a path."""
     return isinstance(answer, (ValueError, libdcp.Error)) and any(
         text in str(answer) for text in ("would both be", "component", "is reserved"))
 
@@ -159,7 +158,8 @@ class Test(unittest.TestCase):
                 self.assertEqual(answer, [], "a warning")
             with libdcp.Checkpoint(scratch) as checkpoint:
                 self.assertEqual(checkpoint.verify(), [])
-            # Ranks that the saving run did not have take the place of an earlier one, but keep what is each rank's own.
+            # Ranks that the saving run did not have get the values of an earlier rank, but keep their own
+            # ones.
             templates = [blank_of(of_rank(tree, rank % ranks, libdcp.PerRank)) for rank in range(loading)]
             before = [unwrapped(template) for template in templates]
             whole = loading >= ranks
@@ -183,12 +183,12 @@ class Test(unittest.TestCase):
 
 
 def blank_of(state):
-    """To load into: mappings of names stay, and all else is something else."""
+    """Returns a state to load into: mappings with names stay, and everything else is something else."""
     return {key: blank_of(inner) if type(inner) is dict and inner else blank(inner) for key, inner in state.items()}
 
 
 def with_own(state, wanted, own):
-    """On a rank that the saving run did not have."""
+    """Returns the state of a rank that the saving run did not have."""
     if isinstance(state, libdcp.PerRank):
         return own
     if type(state) is not dict:

@@ -1,5 +1,5 @@
-"""README.md's PyTorch program, from its own text, under torchrun: it runs twice, and the second run continues the first
-one on another number of ranks."""
+"""README.md's PyTorch program, extracted from its text, under torchrun: it runs twice, and the second run
+continues the first one on another number of ranks."""
 
 import importlib.util
 import pathlib
@@ -37,7 +37,8 @@ class Test(unittest.TestCase):
         self.assertEqual(list(libdcp.steps(self.dir / "run")), [4, 5, 6])
         with libdcp.Checkpoint(self.dir / "run") as second:
             self.assertEqual(second["/optimizer/step/weight"], 6)  # updates of both runs
-            # AdamW moves no element by more than the learning rate: the second run began where the first one ended
+            # AdamW moves no element by more than the learning rate: the second run began with the first one's
+            # end
             self.assertLess(abs(second["/model/weight"] - weight).max(), 3.5e-3)
             self.assertEqual(second.verify(), [])
 

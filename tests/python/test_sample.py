@@ -1,5 +1,6 @@
-"""examples/sample.py: models that have learned a text by heart go on with it, by tokenizers of the shapes that models
-have. SAID was written by the dcp-train that read tokenizer.json itself, of the same checkpoints."""
+"""examples/sample.py: models that have learned a text by heart continue it, with tokenizers of the same kinds as
+published models. SAID was written by an earlier dcp-train that itself read tokenizer.json, from the same
+checkpoints."""
 
 import array
 import importlib.util
@@ -22,8 +23,8 @@ POSITIONS = 160
 MODEL = {"model_type": "qwen3", "vocab_size": 768, "hidden_size": 64, "intermediate_size": 112, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": POSITIONS,
          "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "initializer_range": 0.02}
-KINDS = {"gpt2": "<|end|>", "llama3": "<|end|>", "qwen": "<|end|>", "llama2": "<s>"}  # what is between two texts
-# Of a kind, what is continued and by how many tokens: what that is.
+KINDS = {"gpt2": "<|end|>", "llama3": "<|end|>", "qwen": "<|end|>", "llama2": "<s>"}  # separates two texts
+# For each kind: the text to continue, the number of tokens, and the continuation.
 SAID = {
     ("gpt2", BEGUN, 60): " jagen — 漢字 🙂 quer über den Deich.Zwölf Boxkämpfer jagen —",
     ("llama3", BEGUN, 60): " jagen — 漢字 🙂 quer über den Deich.Zwölf Boxkämpfer jagen —",
@@ -43,7 +44,7 @@ SAID = {
 
 
 def run(*words, expect=0):
-    """What a program prints to stdout; what it says of a failure."""
+    """Returns the program's stdout, or its message if it fails."""
     done = subprocess.run(list(map(str, words)), capture_output=True, encoding="utf-8", timeout=300, env=ENV)
     assert done.returncode == expect, f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
     return done.stderr if expect else done.stdout
@@ -54,7 +55,8 @@ def sample(ckpt, text, *options, expect=0):
 
 
 def llama2():
-    """Words by a normalizer, bytes of characters that are no tokens, and a token that begins each text."""
+    """A tokenizer that makes words by a normalizer, has bytes for characters without tokens, and a token that
+    begins each text."""
     from tokenizers import Tokenizer, decoders, models, normalizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
@@ -70,7 +72,7 @@ def llama2():
 
 
 def framed(specials_before, specials_behind):
-    """qwen's, which puts its special token before a text and behind it."""
+    """qwen's tokenizer, with its special token put before and after a text."""
     special = {"SpecialToken": {"id": "<|end|>", "type_id": 0}}
     spec = json.loads((TOKENIZERS / "qwen.json").read_text(encoding="utf-8"))
     spec["post_processor"] = {
@@ -94,7 +96,8 @@ class Test(unittest.TestCase):
 
     @classmethod
     def learn(cls, name, spec, end, steps, carry=True, **model):
-        """The checkpoint self.dir/name of a model that has learned TEXT by a tokenizer, which the checkpoint carries."""
+        """Makes the checkpoint self.dir/name of a model that has learned TEXT with a tokenizer, which the
+        checkpoint carries."""
         from tokenizers import Tokenizer
 
         tokenizer, folder = Tokenizer.from_str(spec), cls.dir / f"{name}-tokenizer"
@@ -113,14 +116,14 @@ class Test(unittest.TestCase):
         return cls.dir / name
 
     def test_what_dcp_train_said(self):
-        """Among them texts that end within a character, whose begin is left out; special tokens, which have no text;
-        and a space at the begin of what follows."""
+        """Includes texts that end within a character, whose beginning is left out; special tokens, which have no
+        text; and a space at the beginning of the continuation."""
         for (kind, text, tokens), expected in SAID.items():
             with self.subTest(kind=kind, text=text, tokens=tokens):
                 self.assertEqual(sample(self.dir / kind, text, "--tokens", tokens), expected + "\n")
 
     def test_the_begin_of_a_text(self):
-        """The space that a tokenizer puts before each text is none of the text's."""
+        """The space that a tokenizer puts before each text is not part of the text."""
         said = sample(self.dir / "llama2", "", "--tokens", 20)
         self.assertTrue(TEXT.startswith(said[:-1]) and len(said) > 10, said)
         self.assertEqual(sample(self.dir / "llama2", "<s>", "--tokens", 20), said)
@@ -131,7 +134,7 @@ class Test(unittest.TestCase):
         self.assertEqual(sample(ends, BEGUN), TEXT.removeprefix(BEGUN) + "\n")
 
     def test_by_chance(self):
-        """The options are dcp-train's, and so are the tokens."""
+        """The options are dcp-train's, and the tokens are the same."""
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(TOKENIZERS / "qwen.json"))
@@ -146,8 +149,9 @@ class Test(unittest.TestCase):
         self.assertNotEqual(texts[0], texts[2])
 
     def test_what_a_tokenizer_puts_around_a_text(self):
-        """What begins one is there once, also before a text that has it, as a chat template's has. What ends one is not
-        what the model goes on from. The message tells how many tokens the model is given."""
+        """The token that begins a text occurs once, even if the text has it already, as with a chat template. The
+        token that ends a text is left out of the model's input. The message says how many tokens the model
+        gets."""
         for before, behind, counts in (1, 0, (2, 2, 3, 1)), (0, 1, (1, 2, 3, 1)), (1, 2, (2, 2, 3, 1)):
             ckpt = self.learn(f"framed-{before}-{behind}", framed(before, behind), "<|end|>", 1)
             for text, n in zip(("q", "<|end|>q", "<|end|><|end|>q", "<|end|>"), counts, strict=True):
@@ -169,7 +173,7 @@ class Test(unittest.TestCase):
         self.assertEqual(given, sample(self.dir / "qwen", BEGUN, "--tokens", 20))
 
     def test_the_tokenizer_of_the_checkpoint(self):
-        """Of a step by name, of shards, of an import; and by --tokenizer of a checkpoint that carries none."""
+        """From a step given by name, from shards, from an import; and by --tokenizer for a checkpoint without one."""
         expected = sample(self.dir / "qwen", BEGUN)
         run("dcp-reshard", self.dir / "qwen", self.dir / "shards", "--layout", "sharded", "--world", "3")
         run("dcp-export", self.dir / "qwen", self.dir / "exported")
@@ -211,7 +215,7 @@ class Test(unittest.TestCase):
         self.assertNotIn(b"Traceback", said.stderr)
 
     def test_a_reader_that_goes(self):
-        """Nothing is said of it, as of other programs."""
+        """No message is printed, as with other programs."""
         going = subprocess.Popen([sys.executable, SCRIPT, self.dir / "qwen", BEGUN, "--tokens", "100"], env=ENV,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         going.stdout.close()
@@ -220,7 +224,7 @@ class Test(unittest.TestCase):
         going.wait(60)
 
     def test_it_comes_as_it_is_made(self):
-        """The first characters are there before the last token is computed."""
+        """The first characters are printed before the last token is computed."""
         going = subprocess.Popen([sys.executable, SCRIPT, self.dir / "qwen", BEGUN, "--tokens", "100"], env=ENV,
                                  stdout=subprocess.PIPE)
         with going.stdout as stream:

@@ -1,4 +1,5 @@
-"""A save in flight, as several ask for it: libdcp.Saving on a flight that ends when the test says so."""
+"""A save in flight that several threads or handlers wait for: libdcp.Saving with a flight that ends when the test
+says so."""
 
 import concurrent.futures
 import contextlib
@@ -27,7 +28,8 @@ def save():
     store.save_async(2, {"w": numpy.full(3000000, 7.0)}, copy=sys.argv[2] == "1")
 threading.Thread(target=save).start()
 """
-# Handlers run in reverse order, so the package's own has run before this one, which was registered before it.
+# Handlers run in reverse order, so the package's own one has run before this one, which was registered before
+# it.
 ENDED = """
 import atexit, sys
 def save():
@@ -48,7 +50,7 @@ def save():
 threading.Thread(target=save, daemon=True).start()
 atexit.register(lambda: (ends.set(), begun.wait()))
 """
-# No thread of the package's waits for the save.
+# No thread of the package waits for the save.
 NO_THREADS = """
 import concurrent.futures, sys, numpy, libdcp
 def refuse(*_arguments):
@@ -60,7 +62,7 @@ store.save_async(2, {"w": numpy.full(3000000, 7.0)}, copy=sys.argv[2] == "1")
 
 
 class Flight:
-    """One that fails, or not, once it is let end."""
+    """A flight that ends when the test lets it, with a failure or without."""
 
     def __init__(self, failure=None):
         self.end = threading.Event()
@@ -97,7 +99,7 @@ class Test(unittest.TestCase):
                 saving_thread(saving)
             with self.assertRaisesRegex(RuntimeError, "no space"):
                 saving.settle()
-            saving.settle()  # once
+            saving.settle()  # exactly once
 
     def test_time_for_what_no_thread_ends(self):
         flight = Flight()
@@ -149,7 +151,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(libdcp.Checkpoint(scratch).verify(), [])
 
     def test_the_directory_is_free_once_somebody_is_told(self):
-        """Of save_async, which closes a store of its own, whatever way the save ends, and whether or not somebody waits."""
+        """save_async closes its own store, however the save ends, and whether or not anybody waits."""
         def fail(*_bytes):
             raise ValueError("no more")
         directory, order = libdcp.store.Directory, []
@@ -185,7 +187,7 @@ class Test(unittest.TestCase):
                 libdcp.save_async(scratch, 1, {"x": np.ones(1)})
 
     def logs_of(self, kind):
-        """Of a failure that perhaps nobody asks for."""
+        """Returns the log of a failure that perhaps nobody waits for."""
         return mock.patch.object(libdcp.saving.log, "error") if kind else contextlib.nullcontext()
 
     def test_a_close_that_fails_does_not_hide_how_the_save_ended(self):
@@ -214,7 +216,7 @@ def saving_thread(saving):
 
 
 def signalled(what):
-    """A signal's handler waits for the save that its thread is waiting for."""
+    """A signal's handler waits for the save that its own thread is waiting for."""
     flight, asked = Flight(), []
 
     def handler(*_signal):

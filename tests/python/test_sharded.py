@@ -1,4 +1,4 @@
-"""torch tensors that say themselves which shards they hold, such as FSDP1's: sharded_ranks.py under torchrun."""
+"""Runs sharded_ranks.py under torchrun: torch tensors that describe their own shards, such as those of FSDP1."""
 
 import filecmp
 import pathlib
@@ -12,7 +12,7 @@ PROGRAM = pathlib.Path(__file__).with_name("sharded_ranks.py")
 
 class Test(unittest.TestCase):
     def run_ranks(self, what, *numbers):
-        """The same files on any number of ranks, but for those in folders of their own."""
+        """The files are equal on any number of ranks, except those in folders of their own."""
         with tempfile.TemporaryDirectory(prefix="dcp-sharded-") as scratch:
             for ranks in numbers:
                 done = torchrun(ranks, PROGRAM, what, f"{scratch}/{ranks}")

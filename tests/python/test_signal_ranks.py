@@ -1,5 +1,5 @@
-"""Ctrl-C on one rank of several: KeyboardInterrupt there, libdcp.Error that names it elsewhere, and the store goes on. An
-exception within the group is raised where it was."""
+"""Ctrl-C on one of several ranks: KeyboardInterrupt there, libdcp.Error that names that rank on the others, and
+the store remains usable. An exception within the group is raised on the rank on which it occurs."""
 
 import os
 import tempfile

@@ -1,7 +1,8 @@
-"""Signals while the library works: Ctrl-C, and handlers of other signals, that come at any moment of a call. Each either
-ends the call by what its handler raises, or comes after it; none is lost, older steps stay, and the store can be used.
+"""Signals while the library works: Ctrl-C, and handlers of other signals, at any moment of a call. Each one either ends
+the call with the exception of its handler, or comes after the call. None is lost, older steps stay, and the store can
+be used.
 
-Moments are drawn at random, from the seed that DCP_SEED names; the test prints it where it fails."""
+Moments are drawn at random, with the seed DCP_SEED; the test prints it on failure."""
 
 import contextlib
 import gc
@@ -31,7 +32,7 @@ SEED = int(os.environ.get("DCP_SEED", "1"))
 
 
 class Moment:
-    """At the first time that the library asks whether to give up, a signal comes."""
+    """A signal arrives when the library first checks whether to give up."""
 
     def __init__(self, number=signal.SIGINT, times=1):
         self._number, self.left = number, times
@@ -45,7 +46,7 @@ class Moment:
                 self.left -= 1
                 os.kill(os.getpid(), self._number)
 
-        def is_over_now(failures, ctx):  # by a call's own options
+        def is_over_now(failures, ctx):  # by the options of a call
             kill()
             return is_over(failures, ctx)
 
@@ -65,7 +66,7 @@ class Moment:
 
 
 def closed_quietly(store):
-    """What of a save in flight was given up is raised here, where nobody was told."""
+    """Raises here the failure of a save in flight that was given up, if nobody has received it."""
     with contextlib.suppress(libdcp.Error, KeyboardInterrupt):
         store.close()
 
@@ -103,18 +104,18 @@ class Test(unittest.TestCase):
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_what_comes_before_the_bytes_move(self):
-        """The layout of files, the copying of an asynchronous save, and looking at a checkpoint with many files."""
+        """The layout of files, the copying of an asynchronous save, and opening a checkpoint with many files."""
         many = {f"w{i}": np.full(3, float(i)) for i in range(300)}
         shards, other = self.dir + "/shards", self.dir + "/other"
         libdcp.save(shards, 1, many, layout="sharded", shards=20)
         for call in (lambda store: store.save(1, many), lambda store: store.save_async(1, self.state),
                      lambda store: store.save_async(1, self.state, copy_bytes=1), lambda _: libdcp.Checkpoint(shards),
                      lambda _: libdcp.read(shards), lambda _: libdcp.save_async(other, 1, many)):
-            with libdcp.Store(self.dir + "/steps", replace=True) as store:  # anew: one is asked now and then
+            with libdcp.Store(self.dir + "/steps", replace=True) as store:  # the check happens now and then
                 with Moment() as moment, self.assertRaises(KeyboardInterrupt):
                     call(store)
                 self.assertEqual(moment.left, 0)
-                store.save(2, self.state)  # which has heard of nothing
+                store.save(2, self.state)  # the signal does not affect it
                 self.assertEqual(store.steps(), [2])
         self.assertEqual(libdcp.steps(other), [])
 
@@ -169,8 +170,8 @@ class Test(unittest.TestCase):
             self.assertEqual(store.steps(), [])
 
     def test_what_python_would_ignore(self):
-        """A destructor, or a callback of a weak reference, while the library looks at the state: Python says of what is
-        raised in one that it is ignored."""
+        """A destructor, or a callback of a weak reference, runs while the library examines the state: Python
+        reports exceptions in these as ignored."""
         class Left:
             def __del__(self):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -194,7 +195,7 @@ class Test(unittest.TestCase):
             self.assertEqual(store.steps(), [])
 
     def test_no_destructor_of_what_is_closed(self):
-        """In one a signal's exception would be lost, and each program lets go of closed stores."""
+        """A destructor would lose a signal's exception, and every program drops closed stores."""
         def saved():
             libdcp.save(self.dir, 1, self.state, replace=True)
 
@@ -226,7 +227,7 @@ class Test(unittest.TestCase):
             self.assertEqual(called, [], make.__name__)
 
     def test_a_step_is_let_go_of(self):
-        """By reads that an exception has ended, so that older steps are removed as the store's keep says."""
+        """Reads that end with an exception release it, so older steps are removed according to the store's keep."""
         def fail(*_bytes):
             raise ValueError("no more")
 
@@ -242,10 +243,10 @@ class Test(unittest.TestCase):
             for step, (name, call) in zip(range(1, 100, 2), calls.items()):
                 with self.subTest(name):
                     store.save(step, {**self.state, "v": np.full(7, float(step))})
-                    gc.collect()  # what other tests have left
+                    gc.collect()  # left over from other tests
                     before = len(os.listdir("/proc/self/fd"))
                     interrupts = Moment() if not name.startswith("a function") else contextlib.nullcontext()
-                    try:  # not assertRaises, which clears the frames
+                    try:  # assertRaises would clear the frames
                         with interrupts:
                             call()
                         self.fail("it has not raised")
@@ -257,7 +258,7 @@ class Test(unittest.TestCase):
                     self.assertEqual(store.steps(), [step + 1])
 
     def test_a_read_lets_go_of_its_step_while_its_exception_is_kept(self):
-        """As the interpreter keeps the last one at a prompt."""
+        """The interpreter keeps the last exception at a prompt."""
         with libdcp.Store(self.dir, keep=1) as store:
             store.save(1, self.state)
             kept = None
@@ -271,9 +272,10 @@ class Test(unittest.TestCase):
             self.assertIsNotNone(kept)
 
     def test_as_a_lock_is_taken(self):
-        """An exception that came between a condition's __enter__, which is Python's, and its block would leave it held."""
+        """An exception between a condition's __enter__, which is Python's, and its block would leave the lock
+        held."""
         def interrupt_at(nth):
-            """A trace function: a signal comes as the nth condition that the library takes has been taken."""
+            """A trace function: a signal arrives when the library has taken its nth condition."""
             def on_return(frame, event, _argument):
                 nonlocal nth
                 if event == "return":
@@ -316,7 +318,7 @@ class Test(unittest.TestCase):
             os.mkdir(self.dir)
 
     def test_while_a_save_in_flight_is_waited_for(self):
-        """A wait of its own leaves the save alone; the next call of the store gives it up."""
+        """Interrupting the wait of Saving leaves the save alone; the next call of the store gives it up."""
         gate = threading.Event()
         with libdcp.Store(self.dir) as store:
             saving = store.save_async(1, self.state, progress=lambda *_: gate.wait(LIMIT_S))
@@ -333,7 +335,7 @@ class Test(unittest.TestCase):
             self.assertEqual(store.steps(), [3])
 
     def test_once_an_asynchronous_save_has_begun(self):
-        """The signal comes when nothing more is done than to return: the caller has no save to fence, and changes the
+        """The signal arrives when the call only has to return: the caller gets no save to fence, and changes the
         memory."""
         begun = libdcp.Store._begun
 
@@ -375,14 +377,14 @@ class Test(unittest.TestCase):
         return False
 
     def check_steps(self, directory):
-        """Each has its own number in all of "w", or none of it."""
+        """Each step has its own number in all of "w", or in none of it."""
         for step in libdcp.steps(directory):
             with libdcp.Checkpoint(f"{directory}/step-{step:08d}") as found:
                 if "/model/w" in found:
                     self.assertEqual(set(found["/model/w"]), {float(step)})
 
     def signal_once_main_waits(self, after=lambda: None):
-        """The main thread sleeps within the library when it has gone to sleep twice."""
+        """The main thread waits within the library if it sleeps at two checks."""
         naps = []
         sleep = time.sleep
 
@@ -406,7 +408,7 @@ class Test(unittest.TestCase):
 
 
 def rounds(directory, seed, layout):
-    """Signals at random moments of random calls, in a process of its own, as a hang is to end it alone."""
+    """Signals at random moments of random calls, in a separate process, so that a hang ends only that process."""
     chance, come = random.Random(seed), []
 
     def handler(*_signal):
@@ -441,7 +443,7 @@ def rounds(directory, seed, layout):
         for sent in range(1, times + 1):
             time.sleep(delay)
             os.kill(os.getpid(), signal.SIGINT)
-            while len(come) < before + sent:  # or two would be one
+            while len(come) < before + sent:  # otherwise, two signals could merge into one
                 time.sleep(0.0005)
         end.set()
     for number in range(ROUNDS):
@@ -455,9 +457,9 @@ def rounds(directory, seed, layout):
                 call(store)
         except KeyboardInterrupt:
             interrupted += 1
-        while True:  # what comes after the call
+        while True:  # the code after the call
             try:
-                while not end.wait(0.01):  # a join that is interrupted takes the thread for ended
+                while not end.wait(0.01):  # an interrupted join treats the thread as ended
                     pass
                 break
             except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""A store on several ranks: damage, saves that were lost, and paths that are wrong on one of them."""
+"""A store on several ranks: damage, lost saves, and paths that are wrong on one of the ranks."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from torchrun import torchrun
 
 OLDER = "older than step"
 
-# Rank 0 saves, and rank 1 waits until it has given up: by the default group's timeout, and by a group's own.
+# Rank 0 saves, and rank 1 waits until rank 0 gives up: by the default group's timeout, and by a group's own.
 LATE = """
 import datetime, sys, numpy, torch.distributed as dist, libdcp
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
@@ -73,7 +73,7 @@ class Test(unittest.TestCase):
                 self.assertIn(".abandoned-step-00000003", os.listdir(run))
 
     def test_a_load_that_falls_back_leaves_nothing_of_the_damaged_step(self):
-        """Step 1 is one rank's; step 2, of two ranks, is damaged in its last bytes that are read."""
+        """One rank saved step 1; two ranks saved step 2, which is damaged in the bytes that are read last."""
         for how, is_new in itertools.product(("load", "store", "list"), (False, True)):
             with self.subTest(how, is_new=is_new):
                 run = self.dir / f"{how}{is_new}"
@@ -86,7 +86,7 @@ class Test(unittest.TestCase):
                 found = pool.results(store_ranks.load_rows, [(run, how, {"strict": False} if is_new else {})] * 2)
                 if not is_new:
                     self.assertEqual(found, [(1, 10.0, True, 1.5), (1, -7.0, False, 1.5)])
-                for raised in found if is_new else ():  # what step 1 lacks would keep step 2's elements
+                for raised in found if is_new else ():  # elements that step 1 lacks would keep step 2's values
                     self.assertEqual(raised[2], libdcp.Status.STATE, raised)
                     self.assertIn("contains elements of step 2, which is damaged, and step 1 has no such tensor", raised[1])
 
@@ -125,7 +125,7 @@ class Test(unittest.TestCase):
                         self.assertRegex(found[0][1], "^ranks differ in the step to load: rank 0 has step=.*, rank 1 step=")
 
     def test_a_name_of_one_rank(self):
-        """That the checkpoint lacks: both hear which, and from whom."""
+        """The checkpoint lacks the name: both ranks learn which one, and whose."""
         run = self.make(2, 1)
         for names in (((), ("lacking",)), (("lacking",), ())):
             found = pool.results(store_ranks.load_named, [(run, False, {}, own) for own in names])
@@ -133,7 +133,8 @@ class Test(unittest.TestCase):
             self.assertTrue(all("state['lacking'] is not in the checkpoint's JSON" in raised[1] for raised in found), found)
 
     def test_what_one_rank_raises(self):
-        """Is no damage, though another rank says so; all ranks find it alike, and none waits for another."""
+        """It is not damage, although another rank reports some; all ranks get the same result, and none waits for
+        another."""
         damage, other = libdcp.Error("mine", status=libdcp.Status.CORRUPT), OSError("can't be read")
         for failures in ([[other], []], [[], [other]], [[damage], [other]], [[other], [damage]]):
             with self.subTest(failures):
@@ -144,7 +145,8 @@ class Test(unittest.TestCase):
                     self.assertEqual(raised[1], str(mine[0])) if mine else self.assertIn("an exception of its own", raised[1])
 
     def test_lost_saves(self):
-        """The next save is made whichever ranks have heard of it, and all others do then; unless all have."""
+        """The next save is made whichever ranks know of the lost one, and then all others know; unless all ranks
+        know already."""
         for hears in ([0, 0], [1, 0], [0, 1], [1, 1], [0, 1, 0]):
             for how, said in (("save", "was saved"), ("save_async", "is being saved")):
                 with self.subTest((hears, how)):
@@ -160,7 +162,7 @@ class Test(unittest.TestCase):
                             self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
 
     def test_proof_of_columns(self):
-        """Of which the tables have no checksum as a whole."""
+        """The tables contain no checksum of the whole tensor."""
         whole = np.arange(24, dtype=np.float32).reshape(4, 6)
         pool.results(store_ranks.save_columns, [(self.dir / "run", whole)] * 3)
         with libdcp.Checkpoint(self.dir / "run") as checkpoint:

@@ -1,6 +1,7 @@
-"""examples/talker/talker_model.py, from which the golden values of talkers come: as many parameters as the published
-folders have, folders that it reads and writes, and what the package qwen-tts computes with the same weights, where it
-is installed: logits of both levels, and what its generation chooses, step by step."""
+"""examples/talker/talker_model.py, which computes the golden values of talkers: its numbers of parameters are
+those of the published folders; it reads and writes folders; and, if the package qwen-tts is installed, it
+computes the same as that package with the same weights: logits of both levels, and the choices of its
+generation, step by step."""
 
 import importlib.util
 import json
@@ -28,7 +29,7 @@ class Model(unittest.TestCase):
             self.assertEqual(talker_model.parameters(config), (total, without), size)
 
     def test_golden_values(self):
-        """The files hold what the model computes, and its first losses are those that are told."""
+        """The files contain what the model computes, including its first losses."""
         import torch
         import golden_talker
         from safetensors.torch import load_file
@@ -61,13 +62,13 @@ class Model(unittest.TestCase):
 
 
     def test_it_speaks(self):
-        """Each code is the likeliest after those before it, and the end comes where it is the likeliest."""
+        """Each code is the likeliest one after those before it, and the end comes when it is the likeliest."""
         import torch
         import talker_model
         for name in NAMES:
             model = talker_model.read_folder(str(GOLDEN / name))
             config = model.config["talker_config"]
-            with torch.no_grad():  # the golden weights choose what is no code as well
+            with torch.no_grad():  # the golden weights also choose ids that are no codes
                 model.talker.codec_head.weight[config["code_predictor_config"]["vocab_size"]:] *= 0
             text, _, speaker = next(talker_model.read_records(GOLDEN / name / "records.safetensors"))
             codes = talker_model.speak(model, text, speaker, 6)
@@ -84,7 +85,8 @@ class Model(unittest.TestCase):
 
 @unittest.skipIf(missing("torch", "qwen_tts"), "needs torch and qwen-tts, which wants a transformers of its own")
 class Package(unittest.TestCase):
-    """The package's published script for training is wrong in four places; its forward and its generation are not."""
+    """The package's published script for training is wrong in four places; its forward pass and its generation are
+    not."""
 
     def setUp(self):
         import torch
@@ -92,7 +94,7 @@ class Package(unittest.TestCase):
         torch.set_num_threads(1)
 
     def both(self, name, rows=None):
-        """Its model and ours with the same weights; rows: another size of the talker's table."""
+        """Returns its model and ours with the same weights; rows: another size of the talker's table."""
         import torch
         import golden_talker
         import talker_model
@@ -129,12 +131,13 @@ class Package(unittest.TestCase):
                 torch.testing.assert_close(their_residual, residual, rtol=1e-4, atol=1e-4)
 
     def test_generation(self):
-        """Codes that the package generates by always choosing the likeliest are the likeliest of ours at every place,
-        with the speaker's row of the table as the vector: so input, offsets and heads are the same."""
+        """The package generates by always choosing the likeliest code. At every position these codes are the
+        likeliest ones of our model, with the speaker's row of the table as the vector: so input, offsets and
+        heads are the same."""
         import torch
         for name in NAMES:
-            ours, theirs = self.both(name, rows=1100)  # it never chooses one of the last 1024, but for the end
-            ids = torch.randint(32, (1, 4 + 6 + 5))  # with the five at the end that records leave away
+            ours, theirs = self.both(name, rows=1100)  # it never chooses one of the last 1024, except the end
+            ids = torch.randint(32, (1, 4 + 6 + 5))  # with the five at the end that records omit
             with torch.no_grad():
                 codes, _ = theirs.generate([ids], languages=["auto"], speakers=["ada"], non_streaming_mode=True,
                                            max_new_tokens=9, do_sample=False, subtalker_dosample=False,

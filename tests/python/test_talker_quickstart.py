@@ -1,5 +1,5 @@
-"""examples/talker/quickstart.sh: a random talker learns sounds by heart, and its export says their codes in PyTorch, or
-speak.py tells that it does not. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
+"""examples/talker/quickstart.sh: a random talker learns sounds by heart, and either its export gives their codes
+in PyTorch, or speak.py reports that it does not. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
 
 import contextlib
 import importlib.util
@@ -29,7 +29,7 @@ def run(*words, **variables):
 
 @unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
 class Recordings(unittest.TestCase):
-    """What small_talker.py says of those that cannot be used."""
+    """The messages of small_talker.py about recordings that cannot be used."""
 
     def setUp(self):
         import test_talker_to_records as sounds
@@ -41,7 +41,7 @@ class Recordings(unittest.TestCase):
         sounds.sound(self.wav, 5)
 
     def made(self, status=0):
-        """What is printed, on stderr where it fails."""
+        """Returns what is printed, on stderr if it fails."""
         base, rows = self.dir / "base", self.dir / "rows.jsonl"
         done = run(sys.executable, EXAMPLE / "small_talker.py", CONFIG, base, rows, self.dir)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
@@ -85,7 +85,7 @@ class Recordings(unittest.TestCase):
         self.assertIn("one.wav has no one.txt: its name is its text, one\n", self.made())
 
     def test_how_long_it_may_be(self):
-        """Of 1024 positions 7 are around, 3 of the header, and here 1004 of the text."""
+        """Of 1024 positions, 7 surround the text, 3 belong to the header, and here 1004 to the text."""
         (self.dir / "one.txt").write_text("a" * 1004)
         self.sounds.sound(self.wav, 10)
         self.made()
@@ -118,7 +118,7 @@ class Test(unittest.TestCase):
                    self.dir / "sounds")
 
     def with_another_code(self, place):
-        """A file of the records, but for this one."""
+        """Returns a file with the records, except for this code."""
         from safetensors.numpy import load_file, save_file
         tensors = load_file(self.work / "records.safetensors")
         tensors["codes"][place] ^= 1
@@ -148,14 +148,14 @@ class Test(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (1, "speak.py: the losses differ\n"))
 
     def test_interrupt(self):
-        """Its config.json is a pipe: what reads it waits."""
+        """Its config.json is a pipe, so the program waits when it reads it."""
         folder = self.dir / "waits"
         folder.mkdir()
         os.mkfifo(folder / "config.json")
         words = sys.executable, EXAMPLE / "speak.py", folder, "records", "metrics", self.dir / "sounds"
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as speak:
             while speak.poll() is None:
-                with contextlib.suppress(OSError):  # while nothing reads
+                with contextlib.suppress(OSError):  # no process reads the pipe yet
                     self.addCleanup(os.close, os.open(folder / "config.json", os.O_WRONLY | os.O_NONBLOCK))
                     speak.send_signal(signal.SIGINT)
                     break

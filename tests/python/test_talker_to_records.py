@@ -1,6 +1,6 @@
-"""examples/talker/to_records.py: what its file holds, what is held out and left out, and what it says of wrong input,
-with a small tokenizer, codec and speaker encoder in place of the published ones; and with those of the package
-qwen-tts, of small sizes and random weights, where it is installed."""
+"""examples/talker/to_records.py: the contents of its file, which records are held out and left out, and its
+messages about wrong input, with a small tokenizer, codec and speaker encoder instead of the published ones;
+and, if the package qwen-tts is installed, with its own ones, of small sizes and random weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def missing(*names: str) -> list[str]:
 
 
 def voice() -> Any:
-    """The example's stand-in, with codebooks of random entries, and a list of what it has read."""
+    """Returns the example's stand-in, with codebooks of random entries, and a list of what it has read."""
     import numpy as np
     import stand_in
 
@@ -49,7 +49,7 @@ def voice() -> Any:
 
 
 def sound(path: pathlib.Path, frames: float, pitch: float = 200.0) -> str:
-    """Of so many of the codec's frames."""
+    """Returns a sound of that many frames of the codec."""
     import numpy as np
     t = np.arange(int(frames * HOP)) / RATE
     audio = 0.4 * np.sin(2 * np.pi * pitch * t) * (1 + np.sin(7 * t)) / 2
@@ -86,7 +86,7 @@ class Test(unittest.TestCase):
         return str(path)
 
     def run_script(self, *words: str, expect: int = 0, model: str = "voice") -> str:
-        """Returns what was printed, that on stderr where it fails."""
+        """Returns what was printed, on stderr if it fails."""
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -97,7 +97,7 @@ class Test(unittest.TestCase):
         return err.getvalue() if expect else out.getvalue()
 
     def records(self, path: str) -> list[tuple[list[int], Any, Any]]:
-        """Text ids, codes and vector of each record, from a file that holds what the format says."""
+        """Returns text ids, codes and vector of each record, from a file whose format is checked."""
         import numpy as np
         from safetensors.numpy import load_file
         t = load_file(path)
@@ -125,7 +125,7 @@ class Test(unittest.TestCase):
             self.assertTrue(np.array_equal(codes, voice().codes([row["audio"]])[0]))
             self.assertTrue(np.array_equal(vector, voice().vector(row["ref_audio"]).astype("f4")))
         self.assertEqual([len(codes) for _, codes, _ in found], [6, 3, 1])
-        self.assertEqual(self.voice.read.count(self.ref), 1)  # each vector is made once
+        self.assertEqual(self.voice.read.count(self.ref), 1)  # each vector is computed once
         data = json.loads("{" + printed.splitlines()[-1] + "}")["data"]
         self.assertEqual(data, {"type": "speech", "path": self.out, "sequence_length": 64, "frames": 8})
         self.assertIn(": 3 records, 2 speakers, 10 frames; ", printed)
@@ -136,7 +136,7 @@ class Test(unittest.TestCase):
         self.assertEqual(stand_in.text_of([*"naïve".encode(), 258, 0xc3, 70000]), "naïve\ufffd")
 
     def test_codes_that_are_there(self) -> None:
-        """No audio is read for them; and equal input gives the same file."""
+        """No audio is read for existing codes; and equal input gives the same file."""
         rows = [self.row("a", "one", 3), {"text": "two", "ref_audio": self.ref, "audio_codes": [[1, 2, 3, 15]]}]
         self.run_script(self.file(*rows))
         self.assertEqual(self.records(self.out)[1][1].tolist(), [[1, 2, 3, 15]])
@@ -204,7 +204,8 @@ class Test(unittest.TestCase):
 
     @unittest.skipIf(missing("torch", "qwen_tts"), "needs qwen-tts, which wants a transformers of its own")
     def test_the_package(self) -> None:
-        """Its own tokenizer, codec and speaker encoder, small and random, in a folder as they are published."""
+        """The package's own tokenizer, codec and speaker encoder, small and random, in a folder like the published
+        ones."""
         import numpy as np
         import stand_in
         folder = self.dir / "model"
@@ -226,7 +227,7 @@ class Test(unittest.TestCase):
 
 
 def published_folder(folder: pathlib.Path) -> tuple[Any, Any, Any]:
-    """Writes it; returns codec, speaker encoder and the module that it is from."""
+    """Writes the folder; returns codec, speaker encoder and their module."""
     import tokenizers
     import torch
     import transformers

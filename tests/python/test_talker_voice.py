@@ -1,6 +1,6 @@
-"""A talker that was trained speaks by the package qwen-tts, where it is installed: a published folder, small and
-random, is imported, trained some steps and exported with a voice; the package loads it, and chooses the codes that the
-model of examples/talker/talker_model.py finds likeliest. The programs are those of build/bin, or of
+"""A trained talker speaks by the package qwen-tts, if it is installed: a published folder, small and random, is
+imported, trained some steps and exported with a voice. The package loads it, and chooses the codes that are the
+likeliest according to the model of examples/talker/talker_model.py. The programs are those of build/bin, or of
 LIBDCP_PROGRAMS."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 TESTS = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or TESTS.parent / "build" / "bin")
 sys.path += [str(TESTS.parent / "examples" / "talker"), str(TESTS / "data"), str(TESTS / "trainer")]
-REAL_CODES = 2048  # rows of the talker's table behind them are no codes but the end
+REAL_CODES = 2048  # the rows of the talker's table after these are no codes, except the end
 
 
 def missing(*names: str) -> list[str]:
@@ -40,7 +40,7 @@ def small_config(speaker: dict[str, Any]) -> dict[str, Any]:
 
 
 def published_folder(folder: pathlib.Path) -> None:
-    """With the talker's random weights besides."""
+    """Writes the folder, including the talker's random weights."""
     import talker_model
     import test_talker_to_records
     import torch

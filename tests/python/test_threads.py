@@ -1,4 +1,4 @@
-"""Threads: one Checkpoint read by many, one Store used by many, and functions that come back into a store."""
+"""Threads: one Checkpoint read by many, one Store used by many, and callbacks that call the store again."""
 
 import faulthandler
 import os
@@ -27,7 +27,7 @@ class Test(unittest.TestCase):
         self.dir = scratch.name
 
     def in_threads(self, function, arguments):
-        """What it returns, in order; an exception is raised; a thread that hangs ends the test."""
+        """Returns the results in order; raises an exception of any thread; a thread that hangs ends the test."""
         with ThreadPoolExecutor(THREADS) as pool:
             return [future.result(LIMIT_S) for future in [pool.submit(function, one) for one in arguments]]
 
@@ -54,7 +54,7 @@ class Reading(Test):
                 self.in_threads(read, range(1000))
 
     def test_a_read_in_parts(self):
-        shape = (3, 1, 1200, 1700)  # of 49 MB, whose first dimension has parts that are smaller than a read's
+        shape = (3, 1, 1200, 1700)  # 49 MB; an index of the first dimension is smaller than a read
         wide = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
         libdcp.save(self.dir, 1, {"wide": wide, "long": wide.reshape(1, -1), "scalar": np.array(3, np.float32)})
         with libdcp.Checkpoint(self.dir) as checkpoint:
@@ -130,7 +130,7 @@ class Saving(Test):
         for call in (*[lambda: self.in_threads(use, range(24))] * 3, store.close):
             try:
                 call()
-            except libdcp.Error as e:  # the numbers are taken in another order than the store is
+            except libdcp.Error as e:  # threads get their numbers in another order than the store
                 self.assertEqual(e.status, libdcp.Status.STATE)
 
     def test_a_saving_by_many(self):
@@ -170,8 +170,8 @@ class Saving(Test):
 
 
     def test_a_saving_thread_that_is_late(self):
-        """It comes to the end of a save that another thread has ended meanwhile, as whoever holds the store waits for
-        the next one, which that thread has yet to begin."""
+        """The saving thread comes to the end of a save that another thread has ended meanwhile. The holder of the
+        store waits for the next save, which the saving thread has yet to begin."""
         turn, settle = libdcp.saving.Saving._turn, libdcp.Store._settle
         is_late, is_held, savings = threading.Event(), threading.Event(), []
 
@@ -202,7 +202,7 @@ class Saving(Test):
 
 class ComingBack(Test):
     def refused(self, use, **options):
-        """What a progress function is told that uses the store whose save has called it."""
+        """Returns the error of a progress function that uses the store whose save has called it."""
         said = []
 
         def progress(*_):
@@ -267,7 +267,7 @@ class ComingBack(Test):
                 try:
                     call()
                     self.fail("it has not raised")
-                except Mine as e:  # assertRaises would take its traceback away
+                except Mine as e:  # assertRaises would remove its traceback
                     self.assertEqual(traceback.extract_tb(e.__traceback__)[-1].name, "progress")
                     self.assertIsNone(e.__cause__)
             self.assertEqual(store.steps(), [1])
@@ -276,7 +276,7 @@ class ComingBack(Test):
                 checkpoint.verify(progress)
 
     def test_a_store_without_a_name(self):
-        libdcp.Store(self.dir)  # dropped at once
+        libdcp.Store(self.dir)  # released immediately
         libdcp.save(self.dir, 1, {"w": np.ones(3)})
 
 
@@ -286,7 +286,7 @@ class Forks(Test):
 
 
 def forks(directory):
-    """Children that come while another thread uses store and checkpoint close them and end."""
+    """Children that are forked while another thread uses store and checkpoint close both and end."""
     store, state = libdcp.Store(directory, keep=2), {"w": np.arange(1000.0)}
     store.save(1, state)
     checkpoint, ends = libdcp.Checkpoint(directory), threading.Event()

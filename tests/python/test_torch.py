@@ -1,4 +1,4 @@
-"""The Python package with torch, on several ranks over gloo: torch_ranks.py under torchrun."""
+"""The Python package with torch, on several ranks with gloo: runs torch_ranks.py under torchrun."""
 
 import filecmp
 import pathlib

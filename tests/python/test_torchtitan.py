@@ -1,4 +1,5 @@
-"""torchtitan's trainer, its smallest model, on CPUs with checkpoints by libdcp: titan_ranks.py under torchrun."""
+"""torchtitan's trainer with its smallest model, on CPUs, with checkpoints by libdcp: runs titan_ranks.py under
+torchrun."""
 
 import importlib.util
 import json
@@ -17,7 +18,7 @@ LIMIT_S = 400
 
 
 def write_assets(scratch):
-    """A tokenizer of bytes and some text, which torchtitan's package lacks."""
+    """Writes a tokenizer of bytes and some text, which torchtitan's package lacks."""
     import tokenizers
     (scratch / "assets").mkdir()
     (scratch / "data").mkdir()
@@ -53,7 +54,7 @@ class Test(unittest.TestCase):
         return [int(line) for line in (self.dir / f"{folder}.begun").read_text().split()]
 
     def test_killed(self):
-        """A rank is killed while it saves beside the training; the run goes on and ends with the same bytes."""
+        """A rank is killed while it saves beside the training; the run continues and ends with the same bytes."""
         self.run_ranks(2, "train", "killed", fails=True, KILL_AT="7", ASYNC_MODE="async")
         self.assertEqual(self.begun("killed"), [1, 2, 3, 4, 5, 6, 7])
         self.assertIn(libdcp.steps(self.dir / "killed")[-1], (4, 6))
@@ -68,7 +69,7 @@ class Test(unittest.TestCase):
             self.assertEqual(one.json["state"], other.json["state"])
 
     def test_raising(self):
-        """A rank that raises while all save ends the run; the step is there."""
+        """A rank that raises while all ranks save ends the run; the step exists."""
         text = self.run_ranks(2, "train", "raising", fails=True, RAISE_AT="3", ASYNC_MODE="async")
         self.assertIn("enough", text)
         self.assertEqual(libdcp.steps(self.dir / "raising"), [2])
@@ -84,7 +85,7 @@ class Test(unittest.TestCase):
         self.assertEqual(done.stdout, "4 refused\n", done.stderr)
 
     def test_loader(self):
-        """The state of a loader with tuples and keys that are no texts, as torchtitan has one, through JSON."""
+        """The state of a loader with tuples and keys that are not texts, as in torchtitan, through JSON."""
         done = subprocess.run([sys.executable, "-c", LOADER], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 

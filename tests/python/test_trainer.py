@@ -1,6 +1,6 @@
-"""PyTorch's states and dcp-train's are the same files: FSDP of a transformers model on any number of ranks, with tensor
-parallel and without; dcp-train from such a step, and back; the tools on it. trainer_ranks.py under torchrun. The
-programs are those of build/bin, or of LIBDCP_PROGRAMS."""
+"""PyTorch and dcp-train write the same files for the same state: FSDP of a transformers model on any number of
+ranks, with and without tensor parallelism; dcp-train starts from such a step, and back; and the tools work on
+it. Runs trainer_ranks.py under torchrun. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
 
 import filecmp
 import importlib.util
@@ -24,12 +24,12 @@ HAS_TRAINER = (PROGRAMS / "dcp-train").exists() and shutil.which("mpirun")
 LIMIT_S = 300
 NEEDED = ("torch", "transformers", "h5py")
 STEP, LAST = "step-00000002", "step-00000005"
-LOSS, PARAMETERS = 1e-5, 4e-3  # as tests/trainer/train_golden.py has it of dcp-train and transformers
+LOSS, PARAMETERS = 1e-5, 4e-3  # the limits of tests/trainer/train_golden.py for dcp-train and transformers
 KINDS = ("f32", "bf16")
 
 
 def run(*words, expect=0, **environment):
-    """All that a program prints."""
+    """Returns the whole output of a program."""
     done = subprocess.run(list(map(str, words)), env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
                           timeout=LIMIT_S, capture_output=True, text=True)
     assert done.returncode == expect, f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
@@ -41,7 +41,7 @@ def tool(name, *words, expect=0):
 
 
 def numbered(step, directory, number):
-    """The same state as another step of a directory."""
+    """Copies the state as another step of a directory."""
     with libdcp.Checkpoint(step) as checkpoint:
         state = {}
         for path, array in checkpoint.items():
@@ -65,7 +65,7 @@ class Test(unittest.TestCase):
         run_ranks(1, "start", cls.dir / "1x1")
 
     def check_equal(self, step, other):
-        """Two steps' folders: about.json alone tells who saved it."""
+        """Two steps' folders are equal, except for about.json, which names the writer."""
         self.assertEqual(sorted(os.listdir(step)), ["about.json", "state.h5"])
         self.assertEqual(sorted(os.listdir(other)), ["about.json", "state.h5"])
         self.assertTrue(filecmp.cmp(step / "state.h5", other / "state.h5", shallow=False), f"{other}: other bytes")
@@ -73,7 +73,7 @@ class Test(unittest.TestCase):
             self.assertEqual(one.proof(), two.proof())
 
     def test_any_ranks(self):
-        """Each number of ranks loads what the one before has saved."""
+        """Each number of ranks loads the step that the one before has saved."""
         source = "1x1"
         for ranks, meshes in ((2, ["2x1"]), (3, ["3x1"]), (4, ["4x1", "2x2"]), (8, ["8x1", "4x2", "2x4"])):
             run_ranks(ranks, "again", self.dir, SOURCE=str(self.dir / source))
@@ -83,7 +83,7 @@ class Test(unittest.TestCase):
             source = meshes[-1]
 
     def train(self, ranks, name, last, expect=0, **start):
-        """The losses that dcp-train writes, by steps; or what it says where it is to fail."""
+        """Returns the losses that dcp-train writes, by step; or its message if it is to fail."""
         golden = json.loads((GOLDEN / "golden.json").read_text())
         params = {key: golden["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
         directory = self.dir / name
@@ -110,7 +110,8 @@ class Test(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
     def test_dcp_train(self):
-        """It starts with the weights; or goes on with the moments as torch does, whatever number the step has."""
+        """It starts with the weights; or it continues with the moments as torch does, whatever the number of the
+        step."""
         torch_losses = json.loads((self.dir / "1x1" / "losses.json").read_text())
         for ranks, kind in enumerate(KINDS, 1):
             losses = self.train(ranks, f"init-{kind}", 1, init=self.dir / "1x1" / kind / STEP)
@@ -125,7 +126,7 @@ class Test(unittest.TestCase):
                 self.assertLess(np.abs(mine[path] - its[path]).max(), PARAMETERS * np.abs(mine[path]).max(), path)
 
         shutil.copytree(GOLDEN, self.dir / "folder")
-        (self.dir / "folder" / "vocab.json").write_text("{}")  # is in the step, too, but in no state
+        (self.dir / "folder" / "vocab.json").write_text("{}")  # this is in the step, too, but not in a state
         tool("dcp-import", self.dir / "folder", self.dir / "imported")
         run_ranks(3, "back", self.dir, SOURCE=str(self.dir / "resumed" / LAST), IMPORTED=str(self.dir / "imported"))
         back = json.loads((self.dir / "losses-back.json").read_text())
@@ -133,7 +134,7 @@ class Test(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
     def test_updates_are_counted(self):
-        """As torch has counted them, where the step has another number; and back as dcp-train counts on."""
+        """dcp-train uses torch's counts if the step has another number; and back, with the counts of dcp-train."""
         torch_losses = json.loads((self.dir / "1x1" / "losses.json").read_text())["f32"]
         numbered(self.dir / "1x1" / "f32" / STEP, self.dir / "late", 100)
         losses = self.train(1, "from-late", 103, resume=self.dir / "late")
@@ -149,7 +150,7 @@ class Test(unittest.TestCase):
     @unittest.skipUnless((PROGRAMS / "dcp-inspect").exists(), f"no dcp-inspect in {PROGRAMS}")
     @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
     def test_tokenizer_of_bytes(self):
-        """That of an export, as transformers loads it."""
+        """transformers loads the tokenizer of an export."""
         transformers = importlib.import_module("transformers")
         text = "Hello,\n\tWörld  日本 \x00\x7f \U0001f642 two  spaces "
         folder = self.dir / "bytes"

@@ -1,5 +1,5 @@
-"""What of a state is no tensor is kept, with its types, and comes back into the caller's own mappings and objects; with
-numpy alone, one process."""
+"""Parts of a state that are not tensors are stored with their types, and are loaded into the caller's own mappings
+and objects; with numpy alone, one process."""
 
 import collections
 import copy
@@ -20,7 +20,7 @@ from libdcp import _words
 
 
 class Part:
-    """An object with a state dict, which it makes anew for each call."""
+    """An object with a state dict, which it makes for each call."""
 
     def __init__(self, **state):
         self.state = state
@@ -51,7 +51,8 @@ class Table(collections.UserDict):
 
 
 def made_anew(array):
-    """As the library makes a tensor for a state that has none: torch's where another test has imported torch."""
+    """Returns the array as the library makes it for a state without a tensor: a torch tensor if another test has
+    imported torch."""
     return sys.modules["torch"].from_numpy(array) if "torch" in sys.modules else array
 
 
@@ -66,7 +67,7 @@ class Test(unittest.TestCase):
         self.assertEqual(trees.difference(a, b), "")
 
     def refused(self, state, status="NOT_FOUND", **options):
-        """What a load that changes nothing says."""
+        """Returns the message of a load that changes nothing."""
         before = copy.deepcopy(state)
         with self.assertRaises(libdcp.Error) as caught:
             libdcp.load(self.dir, state, **options)
@@ -77,7 +78,7 @@ class Test(unittest.TestCase):
     # Types.
 
     def test_types_are_kept(self):
-        """Whatever stands there before the load: the same types, or others."""
+        """Whatever the state contains before the load: the same types, or others."""
         for name, value in trees.words().items():
             with self.subTest(name):
                 libdcp.save(self.dir, 1, {"inner": {"x": value}, "top": value, "w": np.ones(1)}, replace=True)
@@ -100,7 +101,8 @@ class Test(unittest.TestCase):
         self.assert_same(state, {"state": trees.words(), **trees.words()})
 
     def test_random_states(self):
-        """Loaded into what has the same names and tensors, and read without it; what was loaded makes the same file."""
+        """Loaded into a state with the same names and tensors, and read without a state; the loaded state makes
+        the same file."""
         for cls in trees.CLASSES:
             libdcp.register(cls)
         for seed in range(80):
@@ -116,7 +118,7 @@ class Test(unittest.TestCase):
                 self.assertEqual(self.stored(), before)
 
     def test_equal_states_are_equal_files(self):
-        """Sets and mappings have an order, that they were filled in, and it is not in the file."""
+        """Sets and mappings have an order, in which they were filled; the file does not depend on it."""
         files = []
         for step, order in enumerate((1, -1)):
             items = [(2, "b"), ("a", 1), (None, 3)][::order]
@@ -125,7 +127,7 @@ class Test(unittest.TestCase):
         self.assertEqual(*files)
 
     def stored(self, step=1):
-        """The JSON as it is in the file."""
+        """Returns the JSON as it is in the file."""
         text = (self.dir / f"step-{step:08}/state.h5").read_bytes()
         at = text.index(b'{"format"')
         return json.JSONDecoder().raw_decode(text[at:].decode("utf-8", "ignore"))[0]
@@ -138,7 +140,7 @@ class Test(unittest.TestCase):
         self.assertEqual(set(self.stored(2)), {"format", "step"})
 
     def test_what_needs_no_tags_is_of_its_own_type_too(self):
-        """Whatever the state has in its place; files of older versions go by the state."""
+        """Whatever the state has in its place; files of older versions follow the state's types."""
         libdcp.save(self.dir, 1, {"m": {"l": [1, [2]], "k": {"1": "a"}, "c": {"3": 4}, "d": [5]}, "w": np.ones(1)})
         state = {"m": {"l": (0, (0,)), "k": {}, "c": collections.Counter({1: 1}), "d": collections.deque([0], 1)}, "w": np.zeros(1)}
         libdcp.load(self.dir, state)
@@ -165,7 +167,7 @@ class Test(unittest.TestCase):
                 libdcp.register(wrong)
 
     def test_a_file_names_no_code(self):
-        """Tags that name what could be imported and called make nothing of it."""
+        """Tags with names of objects that could be imported and called have no effect."""
         calls = ["os.system", "builtins.eval", "subprocess.Popen", "collections.OrderedDict", "trees.nothing"]
         program = ("import sys, json, libdcp; before = set(sys.modules); d, tags = sys.argv[1], json.loads(sys.argv[2]);"
                    "[libdcp.save(d, i, {}, json={'state': {'x': t}, 'tree': {'tags': 1}}) for i, t in enumerate(tags)]\n"
@@ -193,7 +195,7 @@ class Test(unittest.TestCase):
         self.assertIn("version 2", self.refused({"model": {"w": np.zeros(1)}, "x": 1}, "VERSION"))
 
     def test_classes_of_mappings(self):
-        """Of each kind of mapping, within a container, where what was saved is put in place."""
+        """For each kind of mapping, within a container whose contents are replaced by the stored ones."""
         for kind in (collections.OrderedDict, dict):
             with self.subTest(kind):
                 Own = type("Own", (kind,), {})
@@ -207,7 +209,7 @@ class Test(unittest.TestCase):
                 self.assertEqual([type(state["top"]), list(state["top"].items())], [Own, [("z", 1)]])
 
     def test_classes_of_texts_and_numbers(self):
-        """They stay what they are, keys too; without their class they are plain, and that is said."""
+        """Their classes stay, also of keys; without their class they become plain, which is reported."""
         saved = {"i": Whole(-2**70), "s": Name("a\0"), "f": Rate("nan"), "l": [Whole(1), 1, True, (Rate(0.5),)], "k": {Name("k"): 1},
                  "u": Table(a=Whole(1), b=[Table()]), "plain": collections.UserDict(x=1)}
         libdcp.save(self.dir, 1, {"m": saved, "w": np.ones(1)})
@@ -237,7 +239,7 @@ class Test(unittest.TestCase):
             libdcp.save(self.dir, 2, {"a": {"x": own}})
 
     def test_mappings_of_which_no_new_one_can_be_made(self):
-        """They are refused, and may still be loaded into."""
+        """They are refused, but can still be loaded into."""
         class Counting(collections.defaultdict):
             pass
 
@@ -288,7 +290,8 @@ class Test(unittest.TestCase):
             libdcp.save(self.dir, 1, {"a": {"b": (0, 1, {"c": object()})}})
 
     def test_keys_that_can_not_be_shown(self):
-        """Too deep, or too large for a decimal number: still by their names, and kept where they can be."""
+        """Too deep, or too large for a decimal number: they are still reported by their names, and stored if
+        possible."""
         class Odd:
             def __repr__(self):
                 raise ValueError("no")
@@ -309,10 +312,10 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"^state\['a'\]\['history'\]: .* at most 1048576: keep them as an array"):
             libdcp.save(self.dir, 1, {"a": {"history": [0] * (1 << 20), "other": [1] * 1000}, "w": np.ones(1)})
 
-    # Where it goes.
+    # Destinations.
 
     def test_top_level_beside_an_object(self):
-        """The caller's own mapping has it, not a copy."""
+        """The caller's own mapping gets the values, not a copy of it."""
         libdcp.save(self.dir, 1, {"part": Part(a=1), "epoch": 3, "note": "b", "rng": [1, 2], "inner": {"a": 5}})
         inner, part = {"a": 0}, Part(a=0)
         state = {"part": part, "epoch": 0, "note": "", "rng": [0], "inner": inner}
@@ -332,7 +335,8 @@ class Test(unittest.TestCase):
                 self.assertEqual(part.loads, 1)
 
     def test_objects_get_tensors_that_they_lack(self):
-        """Such as an average that is begun at the first step: what is stored, strict or not, whatever is there before."""
+        """For example an average that begins at the first step: the object gets what is stored, with and without
+        `strict`, whatever it has before."""
         made = {"n": 3, "w": np.arange(3.0), "shadow": {"a": np.ones(2), "b": (np.zeros(1, np.int8), 5)}, "steps": [np.ones(1)],
                 "default": collections.defaultdict(list, {1: [np.ones(4)]}), "kind": trees.Settings(1, np.ones(5))}
         libdcp.save(self.dir, 1, {"part": Part(**made), "inner": {"part": Part(**made)}, "model": {"v": np.ones(1)}})
@@ -348,7 +352,7 @@ class Test(unittest.TestCase):
                     self.assertEqual((loaded.missing, loaded.unexpected), ([], []))
 
     def test_objects_without_words_get_tensors_that_they_lack(self):
-        """Of what has nothing but tensors the checkpoint's JSON says nothing."""
+        """If an object has only tensors, the checkpoint's JSON does not describe it."""
         libdcp.save(self.dir, 1, {"ema": Part(a=np.ones(2), b=np.ones(1)), "model": {"v": np.ones(1)}})
         for template in ({}, {"a": np.zeros(2)}, {"b": np.zeros(3)}):
             part = Part(**template)
@@ -364,7 +368,7 @@ class Test(unittest.TestCase):
         self.assert_same(part.state, {"a": np.ones(2), "b": np.ones(1)})
 
     def test_objects_whose_numbers_were_tensors(self):
-        """What was stored counts, also where that was nothing but tensors, or one tensor that is no mapping's."""
+        """What was stored counts, even if that was only tensors, or a single tensor outside a mapping."""
         libdcp.save(self.dir, 1, {"part": Part(a=np.ones(2)), "inner": {"part": Part(a=np.ones(2))}, "epoch": 1})
         for strict in (True, False):
             part, inner = Part(a=0, n=3), Part(a=0, n=3)
@@ -392,7 +396,8 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/l")
 
     def test_lists_of_other_lengths(self):
-        """They are restored whole, by new arrays where the state has none; a strict load refuses what would be lost."""
+        """They are restored as a whole, with new arrays if the state has none; a strict load refuses to lose
+        values."""
         libdcp.save(self.dir, 1, {"m": {"l": [np.ones(1), 5, np.ones(2)], "t": (np.ones(3),)}})
         for strict in (True, False):
             first = np.zeros(1)
@@ -427,10 +432,10 @@ class Test(unittest.TestCase):
         state = {"w": np.zeros(2), "seen": {}}
         libdcp.load(self.dir, state)
         self.assertEqual(state["seen"], {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}})
-        libdcp.load(self.dir, {"w": np.zeros(2)})  # what the state does not name at all stays in the checkpoint
+        libdcp.load(self.dir, {"w": np.zeros(2)})  # values that the state does not name at all stay in the checkpoint
 
     def test_counters_and_default_dicts_are_values(self):
-        """Their keys are no names that the state would have to know."""
+        """Their keys are not names that the state must have."""
         libdcp.save(self.dir, 1, {"a": {"c": collections.Counter("aab"), "d": collections.defaultdict(int, {"x": 1})}})
         state = {"a": {"c": collections.Counter("zz"), "d": collections.defaultdict(int, {"y": 1})}}
         libdcp.load(self.dir, state)
@@ -445,7 +450,7 @@ class Test(unittest.TestCase):
         self.assertEqual(part.loads, 0)
 
     def test_nothing_is_written_through(self):
-        """A list, or a mapping, that stands in two places has two values."""
+        """A list or a mapping that occurs in two places gets two values."""
         libdcp.save(self.dir, 1, {"a": [1], "b": [2], "c": {"x": 1}, "d": {"x": 2}, "e": {"l": [3], "m": [4]},
                                   "f": [np.ones(1), [5]], "g": ([6], [7])})
         both, mapping, array = [0], {"x": 0}, np.zeros(1)
@@ -516,7 +521,7 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, state(), only=["/no"])
 
     def test_only_by_the_name_of_what_is_a_tensor(self):
-        """What a rank has for itself is a tensor, with a tensor's path: its key at the top is no path of anything."""
+        """A value of a single rank is a tensor, with a tensor's path; its key at the top level is not a path."""
         libdcp.save(self.dir, 1, {"model": {"w": np.ones(2)}, "own": libdcp.PerRank(np.ones(2)), "epoch": 3})
         for only in ["/own"], ["/own*"]:
             with self.assertRaisesRegex(libdcp.Error, "no tensor of the state matches the glob /own"):
@@ -588,7 +593,7 @@ class Test(unittest.TestCase):
             libdcp.read(self.dir / "none")
 
     def test_read_a_part(self):
-        """What is no mapping is read as a whole, and nothing stands for a tensor that was not read."""
+        """A value that is not a mapping is read as a whole, and nothing replaces a tensor that was not read."""
         libdcp.save(self.dir, 1, {"m": {"l": [np.ones(1), 5, np.ones(2)], "w": np.ones(3), "t": (np.ones(1), {"a": np.zeros(2)})},
                                   "z": [np.ones(2)]})
         for only, wanted in (("/m/l", {"m": {"l": [np.ones(1), 5, np.ones(2)]}}), ("/m/l.2", {"m": {"l": [np.ones(1), 5, np.ones(2)]}}),
@@ -648,7 +653,7 @@ class Test(unittest.TestCase):
     # Files of older versions.
 
     def test_older_files(self):
-        """They have texts for keys, lists for tuples, null for tensors in lists, and nothing for those alone."""
+        """They have texts for keys, lists for tuples, null for tensors in lists, and nothing for tensors alone."""
         older = {"m": {"t": [1, [2, 3]], "c": {"2": 1, "4": 2}, "i": {"1": "a"}, "l": [None, 5, {"b": 6}],
                        "f": {"float": "inf"}}, "part": {"c": {"2": 1, "7": 1}, "n": 1, "i": {"5": 1, "6": 2}},
                  "$tuple": {"$tuple": [1]}}

@@ -1,7 +1,7 @@
-"""What of a torch program is no tensor, or is one that cannot be saved: against torch.save and torch.load, one process.
+"""Values of a torch program that are not tensors, or are tensors that cannot be saved, compared with torch.save and
+torch.load; one process.
 
-DCP_EXAMPLES says how many random states there are; DCP_SEED begins elsewhere.
-"""
+DCP_EXAMPLES is the number of random states; DCP_SEED selects another beginning."""
 
 import collections
 import io
@@ -43,7 +43,7 @@ def copied_by_torch(state):
 
 
 def states(tensor=made):
-    """A strategy; what differs in nothing but its order of keys is one state."""
+    """A strategy; states that differ only in the order of their keys are one state."""
     return strategies.randoms(use_true_random=False).map(lambda rng: trees.Maker(rng, tensor).state())
 
 
@@ -78,7 +78,7 @@ class Test(unittest.TestCase):
     @settings
     @hypothesis.given(strategies.randoms(use_true_random=False))
     def test_random_objects(self, rng):
-        """Loaded into objects that lack some of what was stored, or have it of other types and shapes."""
+        """Loaded into objects that lack some of what was stored, or have it with other types and shapes."""
         maker = trees.Maker(rng, made)
         saved = {name: maker.section() for name in ("a", "b")}
         for cls in trees.CLASSES:
@@ -104,7 +104,7 @@ class Test(unittest.TestCase):
         self.assert_same(libdcp.read(self.dir), expected)
 
     def schedulers(self):
-        """Those of torch, each made anew with the optimizer."""
+        """Returns torch's schedulers, made for the optimizer."""
         def with_optimizer(make):
             optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, momentum=0.9)
             return optimizer, make(optimizer)
@@ -123,7 +123,7 @@ class Test(unittest.TestCase):
             yield name, lambda other, way=way: with_optimizer(lambda o: way(o, other))
 
     def test_schedulers(self):
-        """As objects, and as their state dicts; as torch's own load_state_dict leaves them."""
+        """As objects, and as their state dicts; the result is that of torch's own load_state_dict."""
         def rates(optimizer, scheduler, n=6):
             found = []
             for i in range(n):
@@ -168,7 +168,8 @@ class Test(unittest.TestCase):
         self.assertEqual((state["epoch"], optimizer.param_groups[0]["lr"]), (7, 0.1 * 0.1))
 
     def test_optimizers(self):
-        """get_state_dict's, of groups with different options; and what torch's own state_dict gives, by numbers."""
+        """get_state_dict's result, for groups with different options; and that of torch's own state_dict, by
+        numbers."""
         def made(seed):
             torch.manual_seed(seed)
             model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
@@ -201,7 +202,7 @@ class Test(unittest.TestCase):
             for call in (lambda state: libdcp.save(self.dir, 1, state), libdcp.prove):
                 with self.assertRaisesRegex(TypeError, "storage was freed or shortened"):
                     call({"model": {"w": tensor}})
-        whole = left_with(6, torch.ones(8)[2:6])  # all of its elements are there
+        whole = left_with(6, torch.ones(8)[2:6])  # it has all of its elements
         libdcp.save(self.dir, 1, {"model": {"w": whole}})
 
     def test_new_tensors_do_not_follow_the_default_device(self):
@@ -225,7 +226,8 @@ class Test(unittest.TestCase):
         self.assertEqual(state["model"]["w"].tolist(), [2, 2, 2])
 
     def test_a_backward_pass_across_a_load_is_refused(self):
-        """As after any other write to a tensor that the pass needs; a tensor that is not loaded stays usable."""
+        """As after any other write to a tensor that the pass requires; a tensor that is not loaded can still be
+        used."""
         loaded, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
         libdcp.save(self.dir, 1, {"model": {"loaded": loaded, "other": other}})
         for only, is_refused in (("/model/loaded", True), ("/model/other", False), (None, True)):
@@ -292,7 +294,7 @@ class Test(unittest.TestCase):
                 self.assertEqual([batch.tolist() for batch in second], rest)
 
     def test_tensors_without_memory_of_their_own(self):
-        """8-bit moments, lazy and nested tensors and others are refused by key and class."""
+        """8-bit moments, lazy and nested tensors and others are refused, with key and class."""
         class Codes(torch.Tensor):
             @staticmethod
             def __new__(cls, codes):
@@ -323,7 +325,7 @@ class Test(unittest.TestCase):
                 self.assertIn(type(value).__name__, str(caught.exception))
 
     def test_a_module_whose_buffers_are_made_anew(self):
-        """A declared state asks it for its state dict at each save."""
+        """A declared state gets its state dict at each save."""
         class Averages(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -345,10 +347,10 @@ class Test(unittest.TestCase):
             self.assert_same(loaded.extra, {"n": n, "mean": torch.full((3,), float(n)), "kind": (1, "a")})
 
     def test_objects_whose_tensors_are_made_later(self):
-        """An optimizer without moments yet, an average that has not begun, a scaler, a module that has not run, and modules
-        that keep what they don't know: each as torch.load leaves it."""
+        """An optimizer without moments yet, an average that has not begun, a scaler, a module that has not run,
+        and modules that keep unknown values: each one is as torch.load leaves it."""
         class Optimizing:
-            """As programs wrap an optimizer for a checkpoint."""
+            """An optimizer wrapped for a checkpoint, as programs do it."""
             def __init__(self, model):
                 self.inner = torch.optim.Adam(model.parameters(), lr=0.5)
 
@@ -397,7 +399,7 @@ class Test(unittest.TestCase):
                              [dict(expected[0]), expected[1], dict(expected[2]), expected[3]])
 
     def test_modules_that_refuse_what_they_do_not_know(self):
-        """Before anything is changed, as a module of torch's own does it by itself."""
+        """Before anything is changed, as torch's own modules do it."""
         libdcp.save(self.dir, 1, {"model": {"weight": torch.ones(2, 2), "bias": torch.ones(2), "new": torch.ones(1)}})
         model = torch.nn.Linear(2, 2)
         before = copied_by_torch(dict(model.state_dict()))

@@ -1,4 +1,5 @@
-"""What mypy refuses of programs that use the package, and what it takes: lines that end in ``# refused`` and others."""
+"""Which programs that use the package mypy refuses, and which it accepts: lines that end in ``# refused`` and
+others."""
 
 import os
 import pathlib
@@ -73,7 +74,7 @@ class Test(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="dcp-typing-") as scratch:
             file = pathlib.Path(scratch, "program.py")
             file.write_text(PROGRAM)
-            package = pathlib.Path(libdcp.__file__).parent.parent  # also where it is installed
+            package = pathlib.Path(libdcp.__file__).parent.parent  # also if it is installed
             found = {"MYPYPATH": str(package)} if package.name == "src" else {}
             done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", scratch, file], cwd=scratch,
                                   capture_output=True, text=True, env={**os.environ, **found})

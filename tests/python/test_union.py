@@ -1,4 +1,4 @@
-"""Ranks that name other tensors, or have other values beside them: the state is the union."""
+"""Ranks that name different tensors, or have different other values: the state is the union."""
 
 import collections
 import filecmp
@@ -37,7 +37,7 @@ class Case(unittest.TestCase):
         self.dir = scratch.name
 
     def save(self, states, name="run", step=1, **options):
-        """Each rank's state; what rank 0 has logged."""
+        """Saves each rank's state. Returns rank 0's log."""
         found = pool.results(union_ranks.save, [(f"{self.dir}/{name}", step, state) for state in states]
                              ) if not options else pool.results(
             _with_options, [(union_ranks.save.__name__, options, f"{self.dir}/{name}", step, state) for state in states])
@@ -48,7 +48,7 @@ class Case(unittest.TestCase):
         return pool.results(_with_options, [("load", options, f"{self.dir}/{name}", state) for state in states])
 
     def refused(self, what, states, name="run", **options):
-        """The exceptions of all ranks."""
+        """Returns the exceptions of all ranks."""
         arguments = (f"{self.dir}/{name}",) if what == "load" else (f"{self.dir}/{name}", 1)
         found = pool.call(_with_options, [(what, options, *arguments, state) for state in states])
         for answer in found:
@@ -70,7 +70,7 @@ def _with_options(group, what, options, *arguments):
 
 
 def equal(one, other):
-    """Whether two states are, tensors by their elements and types."""
+    """Returns true if two states are equal; tensors are compared by elements and types."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -88,7 +88,7 @@ def blank(state):
 
 class TestTensors(Case):
     def stages(self, ranks, layers=6):
-        """A model in pipeline stages, with an optimizer as torch's get_optimizer_state_dict gives one."""
+        """Returns a model in pipeline stages, with an optimizer as torch's get_optimizer_state_dict gives one."""
         def stage(rank, of):
             mine = range(layers * rank // of, layers * (rank + 1) // of)
             names = [f"layers.{i}.w" for i in mine]
@@ -123,7 +123,7 @@ class TestTensors(Case):
         self.assertEqual(self.load([{"optimizer": {}}] * 3), [whole] * 3)
 
     def test_objects_of_stages_get_their_own(self):
-        """Of what other ranks' objects name they get nothing, and what no rank's object names yet they get whole."""
+        """They get nothing that other ranks' objects name, and all of what no rank's object names yet."""
         def stage(rank):
             return {"model": {f"l{rank}.w": numbers(2, seed=rank), "deep": {f"l{rank}": numbers(3, seed=rank)}, "kind": 1},
                     "ema": {f"l{rank}": numbers(4, seed=rank), "n": 3}}
@@ -133,7 +133,7 @@ class TestTensors(Case):
             found = pool.results(union_ranks.load_parts, [(f"{self.dir}/run", state, {"strict": ranks == 3})
                                                           for state in templates[:ranks]])
             alone = stage(2) if ranks == 2 else {"model": {"deep": {}}, "ema": {}}
-            for rank, state in enumerate(found):  # what of rank 2 nobody names comes as well
+            for rank, state in enumerate(found):  # values of rank 2 that nobody names are loaded as well
                 wanted = stage(rank)
                 wanted["model"] = {**alone["model"], **wanted["model"], "deep": {**alone["model"]["deep"], **wanted["model"]["deep"]}}
                 wanted["ema"] = {**alone["ema"], **wanted["ema"]}
@@ -285,7 +285,7 @@ class TestValues(Case):
 
 class TestPerRank(Case):
     def check(self, saved, loading, wanted):
-        """Values of ranks, and what stands in their place at the load; None: it stays."""
+        """Values of ranks, and what is in their place at the load; None: it stays."""
         self.save([{"w": torch.ones(2), "a": {"own": libdcp.PerRank(value)}} for value in saved], replace=True)
         before = [blank(value) for value in loading]
         found = self.load([{"w": torch.zeros(2), "a": {"own": libdcp.PerRank(value)}} for value in loading])

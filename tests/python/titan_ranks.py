@@ -1,4 +1,4 @@
-"""What test_torchtitan.py runs under torchrun: titan_ranks.py WHAT SCRATCH FOLDER; it saves to SCRATCH/FOLDER."""
+"""Runs under torchrun for test_torchtitan.py: titan_ranks.py WHAT SCRATCH FOLDER; it saves to SCRATCH/FOLDER."""
 
 import os
 import pathlib
@@ -12,8 +12,9 @@ import torchtitan.tools.utils
 
 
 class Cpu(types.ModuleType):
-    """torch.cpu with what torchtitan asks of a device's module beside it. torchtitan takes CUDA where it finds no
-    accelerator, so this and the device's type are set before its other modules take them from there."""
+    """torch.cpu with the additional functions that torchtitan calls in a device's module. torchtitan uses CUDA if
+    it finds no accelerator, so this module and the device's type are set before torchtitan's other modules
+    import them."""
 
     get_device_name = staticmethod(lambda device: "CPU")
     get_device_properties = staticmethod(lambda device: types.SimpleNamespace(total_memory=1 << 30))
@@ -39,7 +40,7 @@ STEPS = 8
 
 
 def make(scratch, stages=1, override=False, seed=1, **checkpoint):
-    """A trainer of torchtitan's smallest model."""
+    """Makes a trainer of torchtitan's smallest model."""
     config = llama3_debugmodel()
     for layer in config.model_spec.model.layers:  # flex attention has no backward pass on CPUs
         layer.attention.inner_attention = ScaledDotProductAttention.Config()
@@ -63,13 +64,13 @@ def make(scratch, stages=1, override=False, seed=1, **checkpoint):
     for part in trainer.model_parts:
         for module in part.modules():
             if isinstance(module, FSDPModule):
-                module.set_force_sum_reduction_for_comms(True)  # gloo can't scale what it sums
+                module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale a sum
     return trainer
 
 
 def train(scratch, folder):
-    """All steps; KILL_AT=N, RAISE_AT=N: the last rank kills itself, or raises, in step N. The steps that it begins are
-    written down."""
+    """Trains all steps. KILL_AT=N, RAISE_AT=N: the last rank kills itself, or raises, in step N. The steps that
+    begin are recorded."""
     trainer = make(scratch, folder=folder, keep_latest_k=2, override=os.environ.get("OVERRIDE") == "1",
                    async_mode=os.environ.get("ASYNC_MODE", "disabled"))
     step = trainer.train_step
@@ -87,7 +88,7 @@ def train(scratch, folder):
     try:
         trainer.train()
     finally:
-        trainer.close()  # as torchtitan.train does it
+        trainer.close()  # as in torchtitan.train
 
 
 def refused(words, function):
@@ -100,7 +101,7 @@ def refused(words, function):
 
 
 def refuse_foreign(trainer, scratch):
-    """Checkpoints of torchtitan's own manager, in the run's folder and as the initial one."""
+    """Checkpoints of torchtitan's own manager, in the run's folder and as the initial one, are refused."""
     name = f"foreign-{os.environ['RANK']}-of-{dist.get_world_size()}"
     step = scratch / name / "step-10"
     step.mkdir(parents=True)
@@ -113,7 +114,7 @@ def refuse_foreign(trainer, scratch):
 
 
 def hugging_face(trainer, scratch):
-    """Weights under Hugging Face's names, as a training begins with them."""
+    """Weights under Hugging Face's names, with which a training begins."""
     from safetensors.torch import save_file
     wanted = {name: value.full_tensor() for name, value in trainer.checkpointer.states["model"].state_dict().items()}
     adapter = trainer.checkpointer._adapter
@@ -128,8 +129,8 @@ def hugging_face(trainer, scratch):
 
 
 def other_ranks(scratch, folder):
-    """On one rank, or in pipeline stages, from what was saved by data-parallel ranks: same weights and moments;
-    SOURCE says which folder."""
+    """Loads on one rank, or in pipeline stages, what data-parallel ranks have saved: the same weights and moments;
+    SOURCE is the folder."""
     source = scratch / os.environ["SOURCE"]
     stages = dist.get_world_size() if dist.is_initialized() else int(os.environ["WORLD_SIZE"])
     trainer = make(scratch, stages=stages, folder=source.name, seed=2)
@@ -140,7 +141,7 @@ def other_ranks(scratch, folder):
     assert trainer.checkpointer.load(step=STEPS) and trainer.step == STEPS and trainer.ntokens_seen == 128 * 2 * STEPS
     assert trainer.lr_schedulers.schedulers[0].last_epoch == STEPS
     assert not trainer.checkpointer.save(STEPS, last_step=True)
-    # what was loaded, saved elsewhere
+    # the loaded state, saved to another folder
     states = trainer.checkpointer.states
     writer = CheckpointManager(CheckpointManager.Config(enable=True, folder=folder, last_save_model_only=False),
                                states=states, base_folder=str(scratch), dataloader=None, sd_adapter=None,

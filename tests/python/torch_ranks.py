@@ -1,4 +1,4 @@
-"""What test_torch.py runs under torchrun: torch_ranks.py WHAT DIR."""
+"""Runs under torchrun for test_torch.py: torch_ranks.py WHAT DIR."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ def local(value):
 
 
 def tensors():
-    """The same whole tensors for any number of ranks, on meshes of one and of two dimensions."""
+    """Returns the same whole tensors for any number of ranks, on meshes of one and of two dimensions."""
     ranks = dist.get_world_size()
     line = init_device_mesh("cpu", (ranks,))
     grid = init_device_mesh("cpu", (ranks // 2, 2) if ranks % 2 == 0 else (ranks, 1))
@@ -48,7 +48,7 @@ def tensors():
 
 
 def meshes(directory):
-    """Saves, and loads what any other number of ranks has saved, and saves that."""
+    """Saves, loads what any other number of ranks has saved, and saves that."""
     state = {"model": tensors(), "epoch": 3}
     source = os.environ.get("SOURCE")
     if source:
@@ -71,7 +71,7 @@ class Block(nn.Module):
 
 
 def make_model(width, inner):
-    """Tensor parallel in pairs, and FSDP of those: _StridedShard."""
+    """Makes a model with tensor parallelism in pairs, and FSDP of these: _StridedShard."""
     torch.manual_seed(0)
     model, ranks = Block(width, inner), dist.get_world_size()
     whole = {name: value.clone() for name, value in model.state_dict().items()}
@@ -84,8 +84,8 @@ def make_model(width, inner):
 
 
 def fsdp(directory):
-    """The weights of a model as they were made, whatever its meshes; then a step, saved with its moments, and loaded
-    into a model that has none."""
+    """The weights of a model as initialized, whatever its meshes; then a step, saved with its moments, and loaded
+    into a model without any."""
     for width, inner in ((8, 12), (5, 6), (8, 22)):
         model, whole = make_model(width, inner)
         folder = f"{directory}/{width}-{inner}"
@@ -117,9 +117,9 @@ class Tied(nn.Module):
 
 
 def copies(directory):
-    """Steps that are saved beside a training without a fence: all kinds of tensors, buffers that the forward pass changes
-    and what each rank has for itself; and each in a list of stores, declared or not, within the memory for copies or
-    not. They are what a save at once has of the same numbers."""
+    """Steps that are saved beside a training without a fence: all kinds of tensors, buffers that the forward pass
+    changes, and values of single ranks; and each in a list of stores, declared or not, within the memory for
+    copies or not. They are equal to synchronous saves of the same numbers."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.Linear(128, 64))
@@ -128,7 +128,7 @@ def copies(directory):
               "own": libdcp.PerRank(torch.zeros(9)), "array": np.zeros((40, 30)).T, **tensors()}
 
     def step(number):
-        """What a training changes: some of it before the backward pass is done."""
+        """Changes what a training changes, some of it before the backward pass is done."""
         for name, value in beside.items():
             memory = value.array if isinstance(value, (libdcp.Shard, libdcp.PerRank)) else local(value)
             memory[...] = number + (rank if name in ("shard", "own") else 0)
@@ -163,7 +163,8 @@ def copies(directory):
 
 
 def tied(directory):
-    """Of tied weights the checkpoint may have either; on four ranks one has no row. Others have to be there."""
+    """A checkpoint may have either one of tied weights; on four ranks one rank has no row. Other weights must
+    exist."""
     model = Tied()
     fully_shard(model)
     state = model.state_dict()
@@ -200,7 +201,7 @@ def failures(directory):
 
     other = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4 + rank)}))
     assert other[0] and len(set(other)) == 1, other
-    # what only one rank finds wrong with its own state, or raises: all learn of it
+    # an error that only one rank finds in its own state, or raises: all ranks learn of it
     alone = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4), "y": object() if rank else 1}))
     assert alone[0][0] == "Error" and alone[0][3] == 1, alone
     assert alone[1][0] == "TypeError" and "state['y']" in alone[1][1], alone
@@ -214,7 +215,7 @@ def failures(directory):
 
 
 class Sampler:
-    """One that only the first rank can load."""
+    """A sampler that only the first rank can load."""
 
     def state_dict(self):
         return {"samples": 1}
@@ -225,7 +226,8 @@ class Sampler:
 
 
 def apart(directory):
-    """What one rank alone raises, or has not been asked about, leaves no rank alone in the next call."""
+    """An exception of a single rank, or a question that only some ranks have been asked, leaves no rank alone in
+    the next call."""
     rank, state = dist.get_rank(), {"x": torch.ones(4), "sampler": Sampler()}
 
     def said(call):
@@ -255,17 +257,17 @@ def apart(directory):
         fails_on_the_second(lambda: libdcp.prove(odd), "TypeError", "no type")
         for call in (lambda: store.save(2, declared), lambda: store.save_async(3, declared).wait(),
                      lambda: store.load({"x": torch.ones(4)}), lambda: store.remove(1)):
-            saving = store.save_async(1, declared)  # which is there already
+            saving = store.save_async(1, declared)  # which exists already
             if rank == 0:
                 assert saving.exception()
             fails_on_the_second(call, "Error", "exists already")
         for step in (4, 5):
-            store.save_async(step, declared, copy=False)  # begins in a thread from the second time on
+            store.save_async(step, declared, copy=False)  # begins in a thread, starting at the second time
         assert said(lambda: store.save_async(6, declared, copy=False, json={"a": object()} if rank else None))[1][
             0] == "TypeError"
         assert said(lambda: store.save_async(7, declared, copy=False))[1 if rank == 0 else 0]
         store.save_async(8, declared).wait()
-        assert store.steps() == [1, 2, 3, 4, 5, 7, 8]  # also those whose calls have told of an earlier failure
+        assert store.steps() == [1, 2, 3, 4, 5, 7, 8]  # including ranks whose calls have reported an earlier failure
     with libdcp.Store([libdcp.Tier(f"{directory}/list")]) as store:
         store.save(1, state)
         fails_on_the_second(lambda: store.load(state), "RuntimeError", "mine")
@@ -273,7 +275,8 @@ def apart(directory):
 
 
 def tiers(directory):
-    """Hosts' memory with copies, and a directory that all see: a host is lost, and the newest step is made whole."""
+    """Hosts' memory with copies, and a directory that all ranks see: a host is lost, and the newest step is
+    completed."""
     rank = dist.get_rank()
     host = os.environ["DCP_HOST"] = f"host{rank // 2}"
     memory = f"{directory}/memory"
@@ -297,7 +300,7 @@ def tiers(directory):
 
 
 def destroyed(directory):
-    """The program has ended its groups, and leaves its store open with a save in flight."""
+    """The program has destroyed its groups, and leaves its store open with a save in flight."""
     state = {"x": distribute_tensor(torch.ones(1 << 20, 4), init_device_mesh("cpu", (2,)), [Shard(0)])}
     store = libdcp.Store(directory)
     store.save_async(1, state)
@@ -307,14 +310,14 @@ def destroyed(directory):
 
 
 def alone(directory):
-    """One rank needs no groups, of which each would have threads and sockets."""
+    """One rank needs no groups, each of which would have threads and sockets."""
     dist.ProcessGroupGloo = None
     for step in range(3):
         libdcp.save(directory, step, {"x": torch.ones(4)}, group=dist.group.WORLD if step else None)
 
 
 def moved(directory):
-    """Tensors that are given other memory while a save is in flight, and after their state was declared."""
+    """Tensors that get other memory while a save is in flight, and after their state was declared."""
     weight = nn.Parameter(torch.full((1 << 25,), 3.0))
     with libdcp.Store(directory) as store:
         saving = store.save_async(1, {"w": weight})
@@ -333,7 +336,7 @@ def moved(directory):
         assert store.steps() == [1, 2]
         changes = [lambda t: t.t_(), lambda t: t.resize_(1, 4), lambda t: setattr(t, "data", t.data.view(4, 3)),
                    lambda t: setattr(t, "data", t.data._neg_view())]
-        for step, change in enumerate(changes, 3):  # at the same place
+        for step, change in enumerate(changes, 3):  # at the same address
             matrix = torch.arange(12.).reshape(3, 4)
             declared = store.declare({"w": matrix})
             store.save(step, declared)
@@ -356,7 +359,7 @@ def moved(directory):
             except ValueError as e:
                 return "when the state was declared" in str(e)
             return False
-        whole, given["z"] = given["z"], given["z"].conj()  # lazily: at the same place, and of the same shape
+        whole, given["z"] = given["z"], given["z"].conj()  # lazily: at the same address, and with the same shape
         assert is_refused() and is_refused()
         given["z"] = whole
         matrix.t_()
@@ -369,7 +372,7 @@ def moved(directory):
 
 
 def killed(directory):
-    """A rank dies while the others save; torchrun would end these before they have said what they saw."""
+    """A rank dies while the others save; torchrun would end these before they have reported what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     libdcp.save(directory, 1, {"x": torch.ones(4)})
     with libdcp.Store(directory) as store:

@@ -1,10 +1,9 @@
 """Runs torch's own tests of distributed checkpoints with torch's storage and with libdcp's, and prints a table of both;
-docs/torch-suite.md tells more.
+see docs/torch-suite.md.
 
     python torch_suite.py CHECKOUT [WORD]       # all files, or those that have WORD in their path
 
-Exit status: 0; 1 a test has another result than REASONS says; 77 not torch of the checkout's version.
-"""
+Exit status: 0; 1 if a test has another result than REASONS says; 77 if torch is not of the checkout's version."""
 
 import json
 import os
@@ -19,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 CHILD = pathlib.Path(__file__).with_name("torch_suite_child.py")
-FILE_S = 400  # at most, with either storage
-FILES = {  # below test/distributed; with the tests that are looked at
+FILE_S = 400  # seconds at most, with either storage
+FILES = {  # below test/distributed; with the tests that are examined
     "checkpoint/test_compatibility.py": "",
     "checkpoint/test_dtensor_checkpoint.py": "",
     "checkpoint/test_dtensor_resharding.py": "",
@@ -43,7 +42,7 @@ FILES = {  # below test/distributed; with the tests that are looked at
     "_composable/test_composability/test_pp_composability.py": "dcp",
 }
 TOO = "fails with torch's storage, too"
-REASONS = [  # of what does not pass with libdcp: a pattern for "Class.test ranks", and why
+REASONS = [  # for tests that do not pass with libdcp: a pattern for "Class.test ranks", and the reason
     (r"test_storage_meta", "asks for ids of the save and the load, which only torch's class has"),
     (r"test_version_key_in_planner_data", "asks for the version of torch's file format"),
     (r"test_overwrite", "each save is a step of its own, so nothing is overwritten, or could be"),
@@ -57,7 +56,7 @@ REASONS = [  # of what does not pass with libdcp: a pattern for "Class.test rank
 
 
 def run_file(checkout, file, storage):
-    """What its tests said, by test and ranks."""
+    """Returns the results of its tests, by test and ranks."""
     with tempfile.TemporaryDirectory(prefix="dcp-torch-") as scratch:
         environment = {**os.environ, "TMPDIR": scratch, "SUITE_MARK": f"{scratch}/mark", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
@@ -80,7 +79,7 @@ def reason_of(test, ranks):
 
 
 def table(results):
-    """Rows by file and test, and those that are not as REASONS says."""
+    """Returns rows by file and test, and the results that differ from REASONS."""
     rows, wrong = {}, []
     for file in FILES:
         by_torch, by_libdcp = (results.get((file, storage), {}) for storage in ("torch", "libdcp"))
@@ -89,7 +88,7 @@ def table(results):
             torchs, ours = by_torch.get((test, ranks), nothing), by_libdcp.get((test, ranks), nothing)
             if ours["result"] == "pass" and not ours["used"]:
                 if not torchs["used"]:
-                    continue  # it has no storage
+                    continue  # it uses no storage
                 ours = {**ours, "result": "another storage"}
             reason = reason_of(test, ranks)
             if (ours["result"] == "pass") == bool(reason):

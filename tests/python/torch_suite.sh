@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# torch's own tests of distributed checkpoints, those that go through save and load with a storage, on libdcp's Writer
-# and Reader; prints the table of docs/torch-suite.md.
+# Runs those of torch's own tests of distributed checkpoints that save and load through a storage, with libdcp's Writer
+# and Reader as the storage; prints the table of docs/torch-suite.md.
 #   tests/python/torch_suite.sh CHECKOUT [WORD]     # a checkout of PyTorch; only files with WORD in their path
-# PYTHON (python3) has torch of that version, numpy, expecttest, hypothesis, psutil and zstandard. LIBDCP_LIBRARY says
-# where another library than build/lib's is. Exit: 0 all as expected; 1 not; 2 wrong usage; 77 no checkout, or not its
-# torch.
+# PYTHON (python3) must have torch of that version, numpy, expecttest, hypothesis, psutil and zstandard.
+# LIBDCP_LIBRARY may name another library than that of build/lib. Exit: 0 all results as expected; 1 other results;
+# 2 wrong usage; 77 no checkout, or its version differs from torch's.
 set -euo pipefail
 
 if [ $# -gt 2 ]; then

@@ -1,10 +1,9 @@
-"""Runs the tests of one of torch's files for torch_suite.py: a line of JSON for each test and number of ranks.
+"""Runs the tests of one of torch's files for torch_suite.py: prints one line of JSON for each test and number of ranks.
 
     python torch_suite_child.py FILE TESTS STORAGE
 
-TESTS is a pattern, STORAGE "torch" or "libdcp": with that libdcp's Writer and Reader stand in the place of torch's
-FileSystemWriter and FileSystemReader before the file is imported. What is meant for GPUs runs on the CPU.
-"""
+TESTS is a pattern. STORAGE is "torch" or "libdcp": with the latter, libdcp's Writer and Reader replace torch's
+FileSystemWriter and FileSystemReader before the file is imported. Tests that are meant for GPUs run on the CPU."""
 
 import functools
 import importlib
@@ -31,7 +30,7 @@ RANKS = (2, 4)
 
 
 class Writer(libdcp.dcp.Writer):
-    """In the place of torch's, of whose options those of its files' format mean nothing here."""
+    """Replaces torch's writer; options for the format of its files have no meaning here."""
 
     def __init__(self, path, **_):
         super().__init__(path)
@@ -51,7 +50,7 @@ class Reader(libdcp.dcp.Reader):
 
 
 class FsspecWriter(Writer):
-    """Takes paths by itself, also where a test has the other one refuse them."""
+    """Accepts paths alone, even in a test in which the other writer must refuse them."""
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id):
@@ -65,7 +64,7 @@ class FsspecReader(Reader):
 
 
 def mark():
-    """Notes that the test has come to the storage."""
+    """Records that the test has used the storage."""
     with open(os.environ["SUITE_MARK"], "w"):
         pass
 
@@ -106,7 +105,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def without_gpus():
-    """Ranks are processes with gloo, forked, as importing torch takes longer than most tests."""
+    """Ranks are processes with gloo, forked, since importing torch takes longer than most tests."""
     def as_it_is(*_, **__):
         return lambda test: test
     common_distributed.at_least_x_gpu = lambda n: True
@@ -145,7 +144,7 @@ class Result(unittest.TestResult):
         super().startTest(test)
         self._said = {"result": "pass", "why": ""}
         pathlib.Path(os.environ["SUITE_MARK"]).unlink(missing_ok=True)
-        signal.alarm(TEST_S + 20)  # after the test itself should have ended its ranks
+        signal.alarm(TEST_S + 20)  # after the time in which the test itself should have ended its ranks
 
     def stopTest(self, test):
         signal.alarm(0)
@@ -168,7 +167,8 @@ def tests_in(suite):
 
 
 def end_ranks(of_class):
-    """Each test gets new ones, as their number changes, and as one that fails has torch skip the others."""
+    """Each test gets new ranks, since their number changes, and since torch skips the other tests on ranks of a
+    failed one."""
     for process in of_class.processes:
         process.kill()
     of_class._processes_spawned = of_class.poison_pill = False

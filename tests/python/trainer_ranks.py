@@ -1,5 +1,5 @@
-"""What test_trainer.py runs under torchrun: trainer_ranks.py WHAT DIR. The model is the golden Llama, with FSDP of each
-layer and of the whole, and on demand tensor parallel below that."""
+"""Runs under torchrun for test_trainer.py: trainer_ranks.py WHAT DIR. The model is the golden Llama, with FSDP of
+each layer and of the whole, and on request tensor parallelism below that."""
 
 import json
 import os
@@ -21,7 +21,7 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden" / "llama"
 SETTINGS = json.loads((GOLDEN / "golden.json").read_text())
 PARAMS = {key: SETTINGS["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-SAVED, LAST = 2, 5  # steps
+SAVED, LAST = 2, 5  # number of steps
 TENSOR_PARALLEL = {
     "model.embed_tokens": RowwiseParallel, "lm_head": ColwiseParallel,
     **{f"model.layers.*.self_attn.{name}_proj": ColwiseParallel for name in "qkv"},
@@ -30,7 +30,7 @@ TENSOR_PARALLEL = {
 
 
 def shard(model, pairs):
-    """Over all ranks, of which so many neighbours share each layer by tensor parallel."""
+    """Shards over all ranks; a given number of neighbours shares each layer by tensor parallelism."""
     mesh = init_device_mesh("cpu", (dist.get_world_size() // pairs, pairs), mesh_dim_names=("fsdp", "tp"))
     if pairs > 1:
         parallelize_module(model, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
@@ -40,7 +40,7 @@ def shard(model, pairs):
 
 
 def make(dtype, pairs=1, pretrained=False):
-    """A model and an optimizer; other weights and another learning rate where they are to be loaded."""
+    """Makes a model and an optimizer; if they are to be loaded, with other weights and another learning rate."""
     kind = AutoModelForCausalLM
     model = (kind.from_pretrained(GOLDEN) if pretrained else kind.from_config(AutoConfig.from_pretrained(GOLDEN)))
     model = model.to(dtype)
@@ -81,8 +81,8 @@ def save(directory, step, model, optimizer):
 
 
 def start(directory):
-    """On one rank: trains, saves, and trains on; writes the losses after the save, of which the first is that of the
-    saved weights in fp32."""
+    """On one rank: trains, saves, and continues training. Writes the losses after the save; the first one is that
+    of the saved weights in fp32."""
     losses = {}
     for name, dtype in DTYPES.items():
         model, optimizer = make(dtype, pretrained=True)
@@ -100,7 +100,8 @@ def start(directory):
 
 
 def again(directory):
-    """Loads what SOURCE has, and saves it on these ranks, with FSDP alone and, on 4 and 8, with tensor parallel."""
+    """Loads the step SOURCE, and saves it on these ranks, with FSDP alone and, on 4 and 8 ranks, with tensor
+    parallelism."""
     ranks = dist.get_world_size()
     for pairs in {4: (1, 2), 8: (1, 2, 4)}.get(ranks, (1,)):
         for name, dtype in DTYPES.items():
@@ -113,8 +114,8 @@ def again(directory):
 
 
 def back(directory):
-    """Loads the step of dcp-train that SOURCE is, strictly, and trains on; writes the losses. Also what dcp-import has
-    made of the model, which IMPORTED is."""
+    """Loads SOURCE, a step of dcp-train, strictly, continues training, and writes the losses. Also loads IMPORTED,
+    which dcp-import has made of the model."""
     model, optimizer = make(torch.float32)
     state = state_of(model, optimizer)
     step = libdcp.load(os.environ["SOURCE"], state)["step"]

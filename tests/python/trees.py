@@ -1,4 +1,4 @@
-"""States of many types, and whether two are the same, for the tests of what is kept: test_tree.py and others."""
+"""States of many types, and a comparison of two states, for the tests of stored values: test_tree.py and others."""
 
 import collections
 import copy
@@ -42,7 +42,7 @@ class Frozen:
 
 
 class Attributes(dict):
-    """A mapping of a program's own."""
+    """A mapping class of a program."""
 
 
 class Items(list):
@@ -53,7 +53,7 @@ CLASSES = Point, Mode, Level, Parts, Settings, Frozen, Attributes, Items
 
 
 def words():
-    """A value of each type, by name."""
+    """Returns a value of each type, by name."""
     generator = np.random.default_rng(5)
     generator.standard_normal(3)
     return {
@@ -84,7 +84,8 @@ def words():
 
 
 def difference(a, b, where=""):
-    """Where two values are not the same, of the same types; "", nowhere. Mappings but ordered ones have no order."""
+    """Returns the place where two values differ, also in type; "" if they are equal. Only ordered mappings have an
+    order."""
     def first(found):
         return next(filter(None, found), "")
     if type(a) is not type(b):
@@ -158,14 +159,14 @@ class Maker:
                            lambda: frozenset([rng.randint(0, 3)])])()
 
     def pairs(self, value):
-        """With keys that compare as different ones and are of one type each."""
+        """Returns pairs whose keys are different according to ==, and of one type each."""
         found = {}
         for _ in range(self.rng.randint(0, 3)):
             found.setdefault(self.key(), value())
         return found
 
     def value(self, depth=0):
-        """Without tensors."""
+        """Returns a value without tensors."""
         rng = self.rng
         if depth > 3 or rng.random() < 0.4:
             return self.word()
@@ -184,7 +185,7 @@ class Maker:
             lambda: Frozen(self.text(), tuple(items())), lambda: Attributes(self.pairs(inner)), lambda: Items(items())])()
 
     def nested(self, depth=0):
-        """With tensors; their names are such as the library takes, and no two are alike."""
+        """Returns a value with tensors, whose names are valid for the library, and all different."""
         rng = self.rng
         if depth > 2 or rng.random() < 0.3:
             return self.tensor() if rng.random() < 0.7 else self.value(2)
@@ -212,7 +213,8 @@ class Maker:
                 "param_groups": [{"params": names, "betas": (0.5, 0.9), "lr": self.word()}]}
 
     def state(self):
-        """Its sections are dicts: of a mapping of tensors alone the checkpoint has no type."""
+        """Its sections are dicts, because a checkpoint does not store the type of a mapping that contains only
+        tensors."""
         rng = self.rng
         found = {name: rng.choice([self.section, self.section, self.value, self.nested])()
                  for name in rng.sample(["model", "ema", "extra", "s", "t"], rng.randint(0, 4))}
@@ -238,7 +240,7 @@ def has_tensors(value):
 
 
 def blank(value):
-    """What a program has before it loads: the same tensors and names, and nothing in them."""
+    """Returns the state of a program before it loads: the same tensors and names, without values."""
     if is_tensor(value):
         return np.zeros_like(value) if isinstance(value, np.ndarray) else value.new_zeros(value.shape)
     if isinstance(value, (collections.Counter, collections.defaultdict)) and not has_tensors(value):
@@ -258,7 +260,8 @@ def blank(value):
 
 
 def thinned(value, rng):
-    """What a program may have before it loads into an object: some of the value, of other shapes, or something else."""
+    """Returns what a program may have before it loads into an object: some of the values, with other shapes, or
+    something else."""
     if rng.random() < 0.15:
         return rng.choice([None, 0, [], {}])
     if is_tensor(value):

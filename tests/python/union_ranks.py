@@ -1,4 +1,4 @@
-"""What test_union.py runs on each rank; the first argument is the group."""
+"""Functions that test_union.py runs on each rank; the first argument is the group."""
 
 import collections
 import logging
@@ -10,7 +10,7 @@ import libdcp
 
 
 def save(group, directory, step, state, **options):
-    """What was logged."""
+    """Returns the log."""
     lines = []
 
     class Handler(logging.Handler):
@@ -26,7 +26,7 @@ def save(group, directory, step, state, **options):
 
 
 def load(group, directory, state, **options):
-    """The state as it was filled."""
+    """Returns the state as the load filled it."""
     libdcp.load(directory, state, group=group, **options)
     return state
 
@@ -36,7 +36,8 @@ def prove(group, state):
 
 
 def save_declared(group, directory, state, steps, asynchronous):
-    """Several steps of a declared state, whose tensors become the steps' numbers; how often ranks' names were united."""
+    """Saves several steps of a declared state, whose tensors become the steps' numbers. Returns how often the
+    ranks' names were united."""
     from libdcp import _union
     united = []
     unite = _union._unite
@@ -81,7 +82,7 @@ class Part:
 
 
 def load_parts(group, directory, states, options):
-    """Sections of objects, made of their states; these as they were filled."""
+    """Loads sections of objects, made of their states. Returns these states as the load filled them."""
     parts = {name: Part(**state) for name, state in states.items()}
     libdcp.load(directory, parts, group=group, **options)
     return {name: part.state for name, part in parts.items()}
@@ -92,7 +93,7 @@ def save_parts(group, directory, states):
 
 
 def save_rows(group, directory, rows):
-    """An object whose tensor is in shards on the ranks."""
+    """Saves an object whose tensor is in shards on the ranks."""
     mine = np.array_split(np.arange(rows), group.size())[group.rank()]
     shard = libdcp.Shard(torch.from_numpy(mine.astype(np.float32)), (rows,), (int(mine[0]),))
     libdcp.save(directory, 1, {"part": Part(n=1, deep={"moment": shard}, top=shard)}, group=group)
@@ -107,7 +108,7 @@ def tree_load(group, directory, state, options):
 
 
 def save_own(group, directory, state):
-    """Two steps of a declared state, and what is loaded of them."""
+    """Saves two steps of a declared state. Returns what is loaded of them."""
     with libdcp.Store(directory, group=group) as store:
         declared = store.declare(state)
         store.save(1, declared)
@@ -120,7 +121,7 @@ def save_own(group, directory, state):
 
 
 def load_own(group, directory, state):
-    """The values of what is each rank's own, wherever it is."""
+    """Returns each rank's own values, wherever they are."""
     libdcp.load(directory, state, group=group)
     found = []
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What `pip install ./libdcp/python` gives, alone: builds the wheel, and for each Python from 3.10 to 3.13 that is here
-# installs it beside numpy and h5py in an environment below DIR and runs the tests of numpy states on it; as root also
-# with the libraries hidden that it was built with.
+# Tests what `pip install ./libdcp/python` installs, without the source tree: builds the wheel, and for each installed
+# Python from 3.10 to 3.13 installs it beside numpy and h5py in an environment below DIR and runs the tests of numpy
+# states on it; as root, it also does so with the libraries hidden that the wheel was built with.
 #   tests/python/wheel.sh DIR
-# PYTHONS names the Pythons instead: "python3.11 /opt/python3.13/bin/python".
+# PYTHONS names other Pythons, for example: "python3.11 /opt/python3.13/bin/python".
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -33,7 +33,7 @@ fail() {
     exit 1
 }
 
-# With what the wheel was built of out of sight, where we may mount: in a namespace of its own.
+# As root, hides the libraries that the wheel was built with, in a mount namespace of its own.
 hidden() {
     if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2>/dev/null; then
         echo "not tried without HDF5, ISA-L, jansson and liburing: that takes root" >&2
