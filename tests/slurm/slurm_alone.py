@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Tasks of srun without PMI: none trains. Open MPI refuses to begin where it knows that srun started it; where it does
-not, each task is alone to MPI, all end with exit 2, and one says how to start them."""
+"""Tasks of srun without PMI do not train. Open MPI refuses to start if it knows that srun started it. If it does
+not know, each task is a world of one rank to MPI; all tasks end with exit status 2, and one of them says how to
+start them."""
 import os
 from slurm_lib import cases, slurm, text
 from train_lib import TRAINER, check, config, make_text
 
 
 def run(log, *environment):
-    """Runs four tasks of a job with these options of env. Returns what they print."""
+    """Runs four tasks of a job with these options of env. Returns their output."""
     make_text()
     small = config(max_steps=2)
     job = slurm.submit("--nodes=2", "--ntasks-per-node=2", "--time=5", f"--output={log}",

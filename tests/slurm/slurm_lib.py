@@ -1,9 +1,8 @@
-"""A Slurm of a test's own: Debian's munge, slurmctld and a slurmd on each of a test's hosts
-(tests/hosts/hosts_lib.py), which end with the test. h1 has the controller as well.
+"""A Slurm that belongs to a test: Debian's munge, slurmctld and a slurmd on each of the test's hosts
+(tests/hosts/hosts_lib.py), which end with the test. The controller runs on h1.
 
-    from slurm_lib import slurm      # a Slurm that is idle; hosts_train, imported after it, has its hosts
-    job = slurm.submit("-N", "3", "script.sh")
-"""
+    from slurm_lib import slurm      # an idle Slurm; hosts_train, imported after it, has its hosts
+    job = slurm.submit("-N", "3", "script.sh")"""
 import os, re, shutil, signal, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -15,12 +14,12 @@ for program in ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"):
     if not shutil.which(program):
         skip(f"there is no {program}: packages munge, slurmctld, slurmd and slurm-client")
 from hosts_lib import SHARED, call, cases, until
-from hosts_train import hosts  # hosts, on which nothing runs yet
+from hosts_train import hosts  # hosts on which nothing runs yet
 from train_lib import check, steps
 
 # Jobs in `low` make room for those in `high`: they have 20 s to end, and are then put back into the queue.
-# Passwords between daemons that live long keep a job that runs again waiting; cpu numbers of this
-# machine do not matter.
+# Credentials between daemons expire after 5 s, because longer ones delay a job that runs again. The numbers of
+# this machine's CPUs do not matter.
 CONF = """
 ClusterName=test
 SlurmctldHost=h1
@@ -66,9 +65,9 @@ class Slurm:
         with open(f"{self.dir}/slurm.conf", "w") as f:
             f.write(CONF.format(dir=self.dir, n=len(hosts.names)))
         with open(f"{self.dir}/cgroup.conf", "w") as f:
-            f.write("CgroupPlugin=cgroup/v1\n")  # of which no part is used, and there may be none
+            f.write("CgroupPlugin=cgroup/v1\n")  # no part of cgroups is used, and the machine may have none
         os.environ["SLURM_CONF"] = f"{self.dir}/slurm.conf"
-        del os.environ["OMPI_MCA_plm_rsh_agent"]  # srun it is
+        del os.environ["OMPI_MCA_plm_rsh_agent"]  # Open MPI uses srun here
         files = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         call("munged", "--force", "--num-threads=2", "--origin=127.0.0.1",
              *(f"--{option}={self.dir}/munge.{name}" for option, name in files.items()))
@@ -92,22 +91,22 @@ class Slurm:
         self.controller.wait()
 
     def ask(self, *command):
-        """What a program of Slurm says; "" where it fails."""
+        """Returns the output of a program of Slurm; "" if it fails."""
         return subprocess.run(self.hosts.enter_command("h1", command), capture_output=True, text=True).stdout
 
     def submit(self, *args):
-        """A job's number."""
+        """Submits a job and returns its number."""
         said = self.hosts.run("h1", ["sbatch", "--parsable", *args], capture_output=True, text=True)
         return said.stdout.strip()
 
     def show(self, job, key):
-        """The value of JobState, Restarts, ..."""
-        time.sleep(0.05)  # others want the cores, too
+        """Returns the value of JobState, Restarts or another key of the job."""
+        time.sleep(0.05)  # other tests use the cores, too
         found = re.search(rf"\b{key}=(\S*)", self.ask("scontrol", "show", "job", job))
         return found[1] if found else ""
 
     def wait(self, job, *states):
-        """Until the job is in one of the states."""
+        """Waits until the job is in one of the states."""
         ended = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
         found = until(lambda: (now := self.show(job, "JobState")) in (*states, *ended) and now, f"job {job}")
         check(found in states, f"job {job} is {found}: {self.ask('scontrol', 'show', 'job', job)}")
@@ -119,7 +118,7 @@ def text(log):
 
 
 def newest():
-    """The newest step in ckpt, 0 where there is none."""
+    """Returns the newest step in ckpt; 0 if there is none."""
     return max(steps(), default=0)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""In a job of Slurm while no controller answers, dcp-run says so and starts nothing, but where the job
-has one node, which takes none. When the controller is back, the same job trains."""
+"""In a Slurm job while no controller answers, dcp-run says so and starts nothing, unless the job has a single
+node, for which it needs no controller. When the controller is back, the same job trains."""
 import os
 from slurm_lib import cases, slurm, text, until
 from train_lib import BIN, TRAINER, check, config, make_text, steps

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""A run that is a job of a real Slurm, by the script of examples/slurm: preempted, put back into the
-queue, submitted anew on another number of ranks, and short of a node, it ends with the bits of a run
-that nobody disturbed."""
+"""A run is a job of a real Slurm, with the script of examples/slurm. It is preempted, put back into the queue,
+submitted again with another number of ranks, and loses a node; it ends with the bits of an undisturbed run."""
 import os, re
 from slurm_lib import cases, newest, slurm, text, until
 from hosts_train import hosts, ranks_at, until_without_secret
 from train_lib import BIN, SOURCE, check, config, losses, make_text, state, steps, train
 
-COMMON = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever the last step is
+COMMON = {"scheduler": {"type": "constant", "params": {}}}  # the state must not depend on the last step
 
 
 def submit(log, nodes, ranks_per_node, *options, path="endless.json"):
@@ -23,13 +22,13 @@ def after(step, job, log):
 
 
 def goes_on(log, step):
-    """The log's last start goes on from the step: what was saved last, so that none is computed twice."""
+    """Checks that the log's last start continues from the step that was saved last, so no step is computed twice."""
     found = re.findall(r"going on from step (\d+)", text(log))
     check(found and int(found[-1]) == step, f"not from step {step}: {text(log)}")
 
 
 def test_disturbed_jobs_end_with_the_bits_of_an_undisturbed_run():
-    """The jobs go on from each other's steps, so the behaviour is one."""
+    """One test, because each job continues from the steps of the one before."""
     make_text()
     os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
     config("endless.json", max_steps=100000, checkpoint={"keep": 2}, metrics="run.jsonl", **COMMON)
@@ -46,7 +45,7 @@ def test_disturbed_jobs_end_with_the_bits_of_an_undisturbed_run():
     goes_on("first", saved)
     check("SIGUSR2" in text("first") and slurm.show(job, "Restarts") == "1", text("first"))
 
-    # Cancelled, and submitted anew on twice as many ranks.
+    # Cancelled, and submitted again with twice as many ranks.
     slurm.ask("scancel", job)
     slurm.wait(job, "CANCELLED")
     saved = newest()
@@ -54,14 +53,14 @@ def test_disturbed_jobs_end_with_the_bits_of_an_undisturbed_run():
     after(saved + 3, job, "second")
     goes_on("second", saved)
 
-    # A node is lost with all that ran there: the job has the others, and so has the run.
+    # A node is lost with all its processes: the job keeps the other nodes, and the run continues on them.
     hosts.kill("h3")
     until(lambda: "on 4 ranks" in text("second"), "a start without h3")
     after(newest() + 3, job, "second")
     slurm.ask("scancel", job)
     slurm.wait(job, "CANCELLED")
 
-    # Steps of the job get no variables but Slurm's.
+    # Steps of the job get only Slurm's variables.
     os.environ["SLURM_EXPORT_ENV"] = "NONE"
     last = newest() + 2
     path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **COMMON)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What Slurm sends to a job that it did not warn: SIGTERM, in a grace time to the ranks on other nodes
-alone. The run saves and ends, with 75 where Slurm wants the nodes for a while, and with 143 where
-somebody wants the end of the job. The next one goes on from the step that was saved."""
+"""Slurm sends SIGTERM to a job that it did not warn: in a grace time, only to the ranks on other nodes. The run
+saves and ends, with status 75 if Slurm needs the nodes for a while, and with 143 if a user ends the job. The
+next job continues from the saved step."""
 import os, re
 from slurm_lib import cases, newest, slurm, text, until
 from train_lib import BIN, TRAINER, check, config, make_text
@@ -11,7 +11,7 @@ LAST = 1000  # not reached
 
 @cases.shared
 def script():
-    """The job's script, and the folder in which each case goes on from the steps of those before it."""
+    """Returns the job's script, and the folder in which each case continues from the steps of the cases before it."""
     make_text()
     path = config(max_steps=LAST, checkpoint={"keep": 2}, metrics=None)
     with open("job.sh", "w") as f:
@@ -26,7 +26,8 @@ echo "status $?"
 
 
 def ends(how, status):
-    """A run that is ended so when it has saved some steps ends with the status, after it went on from the last step."""
+    """Ends a run in this way after it has saved some steps. Checks that it had continued from the last step, and
+    ends with the status."""
     script()
     os.chdir(script.folder)
     before = newest()
