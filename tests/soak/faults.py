@@ -1,12 +1,12 @@
-"""What a soak does to a run: a function a fault, which returns what it has done in words, or None
-where there was nobody to do it to."""
+"""Faults of a soak: one function per fault, which returns a description of what it did, or None if there was no
+process to do it to."""
 import os, shutil, signal, subprocess, time
 from run import ARMED, BIN, DISK, MEMORY, identity
 from world import below, kill, processes, wait_for
 
 
 def some(run, what):
-    """One of them, by its rank or name, or None."""
+    """Returns one of the ranks or processes, by rank or name, or None."""
     found = sorted(what, key=lambda p: (p.rank or 0, p.name))
     return found[run.random.randrange(len(found))] if found else None
 
@@ -41,8 +41,8 @@ def kill_agent(run):
 
 
 def kill_supervisor(run):
-    """Its ranks are gone 5 seconds later; or it is started again at once, once or twice. With what
-    is between it and mpirun, mpirun itself has to notice."""
+    """Its ranks end within 5 seconds, or dcp-run is started again at once, once or twice. If the process between
+    dcp-run and mpirun is killed as well, mpirun itself must notice."""
     how = run.random.choice(("waits", "at once", "twice", "with what guards the job"))
     left = [p.pid for p in below(run.process.pid)]
     guard = named(run, "job-guard") if how.startswith("with") else []
@@ -61,7 +61,7 @@ def kill_supervisor(run):
 
 
 def stop_rank(run):
-    """Too short to be called a hang; some get SIGKILL while they are stopped."""
+    """Stops a rank for too short a time to count as a hang; some ranks get SIGKILL while they are stopped."""
     rank, seconds, killed = (some(run, run.members()), run.random.uniform(0.05, 1.5),
                              run.random.random() < 0.3)
     if not rank or not kill(rank, signal.SIGSTOP):
@@ -83,7 +83,7 @@ def stop_other(run):
 
 
 def hang(run):
-    """A rank stays stopped until dcp-run finds that nothing goes on."""
+    """A rank stays stopped until dcp-run detects that there is no progress."""
     rank = some(run, run.members())
     if not rank or not kill(rank, signal.SIGSTOP):
         return None
@@ -92,8 +92,8 @@ def hang(run):
 
 
 def ask_to_end(run):
-    """It saves and ends, and is started again. Where ranks die of what came before, it ends as a
-    failed run: nobody is left to save, and what is asked to end is not started again."""
+    """The run saves and ends, and is started again. If ranks die because of an earlier fault, it ends as a failed
+    run: no rank is left to save, and a run that was requested to end is not restarted."""
     run.excuse("asked to end")
     how, before = run.random.choice((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, "stop")), run.starts
     if how == "stop" and not run.ctl("stop"):
@@ -112,7 +112,7 @@ def ask_to_save(run):
 
 
 def resize(run):
-    """It goes on on other ranks; half of the time something happens meanwhile."""
+    """The run continues on other ranks; half of the time another fault happens meanwhile."""
     ranks = run.random.choice((2, 3, 4, 5))
     if run.random.random() < 0.5:
         return run.ctl("resize", str(ranks)) and f"ctl resize {ranks}"
@@ -137,7 +137,7 @@ def fail_a_call(run):
     deadline = time.monotonic() + 5
     while os.path.exists(ARMED):
         run.look()
-        if time.monotonic() > deadline:  # the ranks have other things to do
+        if time.monotonic() > deadline:  # the ranks do other work at the moment
             os.remove(ARMED)
             return None
         time.sleep(0.004)
@@ -150,7 +150,7 @@ def fail_a_call(run):
 
 
 def fill_disk(run):
-    """All but a little of the disk is taken, for a while."""
+    """Fills the disk except for a small remainder, for a while."""
     leave, seconds = run.random.choice((0, 0, 4, 700, 1400)), run.random.uniform(0.2, 1.5)
     run.excuse("full disk")
     space = os.statvfs(DISK)
@@ -158,7 +158,7 @@ def fill_disk(run):
         size = max(space.f_bavail * space.f_frsize - leave * 1024, 0)
         try:
             os.posix_fallocate(f.fileno(), 0, size) if size else None
-        except OSError:  # somebody else has taken it meanwhile
+        except OSError:  # another process has taken it meanwhile
             pass
     time.sleep(seconds)
     os.remove(f"{DISK}/fill")
@@ -166,7 +166,7 @@ def fill_disk(run):
 
 
 def flip(run, folder):
-    """A bit of one of the folder's files is another one."""
+    """Flips a bit of one of the folder's files."""
     try:
         name = run.random.choice(sorted(n for n in os.listdir(folder) if n.endswith(".h5")))
         with open(f"{folder}/{name}", "r+b") as f:
@@ -176,7 +176,7 @@ def flip(run, folder):
             f.seek(at)
             f.write(bytes([byte[0] ^ 1 << run.random.randrange(8)]))
             run.flipped.append(identity(f.fileno()))
-    except (OSError, IndexError):  # it has been removed
+    except (OSError, IndexError):  # the file has been removed
         return None
     return f"{os.path.basename(folder)}/{name}, byte {at}"
 
@@ -188,7 +188,7 @@ def flip_old(run):
 
 
 def flip_newest(run):
-    """All ranks die, and the newest step is damaged: an older one is gone on from."""
+    """All ranks die, and the newest step is damaged: the run continues from an older step."""
     if len(run.intact()) < 2 or not kill_all_ranks(run):
         return None
     steps = run.intact()
@@ -197,7 +197,7 @@ def flip_newest(run):
 
 
 def lose_memory(run):
-    """All ranks die, and with one of them what it had in memory, or a byte of it flips."""
+    """All ranks die; the files that one of them had in memory are lost, or a byte of them flips."""
     if not run.memory:
         return None
     hit = [p for p in run.members() if kill(p)]
@@ -217,7 +217,7 @@ def lose_memory(run):
 
 
 def second_supervisor(run):
-    """It must find that the run has one, and do no harm."""
+    """A second dcp-run must find that the run has one already, and do no harm."""
     run.rival = run.launch()
     run.until(lambda: not run.rival, "the end of one of two")
     return "a second dcp-run"

@@ -1,4 +1,4 @@
-"""One training run under dcp-run, which is started again as often as it ends."""
+"""One training run under dcp-run, which is started again whenever it ends too early."""
 import glob, json, os, re, shutil, subprocess
 from world import LONGEST, below, check, check_folder, check_nothing_left, wait_for
 
@@ -6,10 +6,10 @@ BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]
 WORLD = os.environ["SOAK_FOLDER"]
 DISK, MEMORY = f"{WORLD}/disk", "/dev/shm/memory"
-EMPTY = [f"{WORLD}/tmp", f"{WORLD}/runtime"]  # nothing stays in these
-ARMED = f"{WORLD}/armed"  # INJECT_ARMED
-GRACE = 5  # dcp-run's; a second one waits so long for the directory
-STALL = 10  # seconds without progress after which dcp-run starts again
+EMPTY = [f"{WORLD}/tmp", f"{WORLD}/runtime"]  # these folders must be empty at the end
+ARMED = f"{WORLD}/armed"  # for INJECT_ARMED
+GRACE = 5  # dcp-run's --grace; a second dcp-run waits this long for the directory
+STALL = 10  # seconds without progress after which dcp-run restarts the ranks
 STEPS = 200
 
 MODEL = {"model_type": "qwen3", "vocab_size": 259, "hidden_size": 64, "intermediate_size": 112,
@@ -19,13 +19,14 @@ MODEL = {"model_type": "qwen3", "vocab_size": 259, "hidden_size": 64, "intermedi
 
 
 def prepare():
-    """The folders and the data of all runs. What programs leave in temporary places is seen."""
+    """Makes the folders and the data of all runs, and temporary folders in which leftovers of programs are
+    noticed."""
     for folder in (*EMPTY, DISK, MEMORY):
         os.mkdir(folder)
     os.environ.update(TMPDIR=EMPTY[0], OMPI_MCA_orte_tmpdir_base=EMPTY[0],
                       XDG_RUNTIME_DIR=EMPTY[1], OMPI_MCA_hwloc_base_binding_policy="none",
                       HWLOC_COMPONENTS="-linuxio,-pci", OMPI_MCA_mpi_yield_when_idle="1")
-    # room for a little more than the steps that are there at once
+    # a little more space than the steps that exist simultaneously
     check(subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", DISK]).returncode == 0,
           "no tmpfs here")
     os.chdir(WORLD)
@@ -46,12 +47,12 @@ def write_config(name, directory, metrics, **checkpoint):
 
 
 def losses(path):
-    """Step, loss and norm of each line as they are written, to the last digit."""
+    """Returns step, loss and norm of each line as written, to the last digit."""
     return [line.split(', "lr"')[0] for line in open(path)]
 
 
 class Reference:
-    """What an undisturbed run, of one rank without dcp-run, ends with."""
+    """The results of an undisturbed run of one rank without dcp-run."""
 
     def __init__(self):
         write_config("whole.json", "whole", "whole.jsonl", every=0)
@@ -64,7 +65,7 @@ class Reference:
 
 
 def identity(file):
-    """Of a file as it is now: one that is written anew has another."""
+    """Returns an identity of the file's current contents: a file that is written again has another one."""
     st = os.stat(file)
     return st.st_ino, st.st_mtime_ns
 
@@ -74,8 +75,8 @@ class Ended(Exception):
 
 
 class Run:
-    """`excused`: why dcp-run may give up, since the last newer step. `rival`: a
-    second dcp-run, if any: one of both ends before long."""
+    """`excused`: the reason why dcp-run may give up, since the last newer step. `rival`: a second dcp-run, if any;
+    one of the two ends soon."""
 
     def __init__(self, number, random, memory):
         self.number, self.random, self.process = number, random, None
@@ -99,7 +100,7 @@ class Run:
         self.told = f"{self.ranks} ranks, {' '.join(self.policy)}, {json.dumps(options)}"
 
     def launch(self):
-        """A dcp-run for this run."""
+        """Starts a dcp-run for this run."""
         below = MEMORY if self.memory and self.random.random() < 0.5 else DISK
         environment = {**os.environ, "INJECT_BELOW": below, "INJECT_ARMED": ARMED,
                        "LD_PRELOAD": os.environ["CRASH_INJECT"]}
@@ -111,7 +112,8 @@ class Run:
                                     stderr=err, env=environment)
 
     def ctl(self, *request):
-        """Asks dcp-run; its answer, or None where that is not to be had: it may have ended."""
+        """Sends a request to dcp-run. Returns the answer, or None if there is none, for example because dcp-run
+        has ended."""
         asked = subprocess.Popen([f"{BIN}/dcp-run", "ctl", self.directory, *request],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True)
@@ -130,7 +132,7 @@ class Run:
             f.write(f"soak: {what}\n")
 
     def newest(self):
-        """The newest step that is published anywhere."""
+        """Returns the newest step that is published in any store."""
         folders = [self.directory, *(f"{MEMORY}/{r}" for r in range(8))]
         found = [0]
         for folder in folders:
@@ -141,22 +143,23 @@ class Run:
         return max(found)
 
     def intact(self):
-        """The steps of checkpoint.dir of which no byte has been flipped, as paths."""
+        """Returns the paths of those steps of checkpoint.dir of which no byte has been flipped."""
         found = []
         for path in sorted(glob.glob(f"{self.directory}/step-*")):
             try:
                 if identity(f"{path}/state.h5") not in self.flipped:
                     found.append(path)
-            except FileNotFoundError:  # it has been removed meanwhile
+            except FileNotFoundError:  # the step has been removed meanwhile
                 pass
         return found
 
     def members(self):
-        """The ranks that live."""
+        """Returns the ranks that are alive."""
         return [p for p in below(self.process.pid) if p.rank is not None and p.name == "dcp-train"]
 
     def until(self, condition, what):
-        """Waits; starts dcp-run again where it has ended for a reason. Ended where all is done."""
+        """Waits for the condition; starts dcp-run again if it has ended for a valid reason. Raises Ended if all
+        steps are done."""
 
         def holds():
             self.look()
@@ -165,7 +168,7 @@ class Run:
         return wait_for(holds, what)
 
     def end_rivalry(self):
-        """Where one of two has found that it is the second one, the other is the run."""
+        """If one of the two has found that it is the second one, the other one is the run."""
         if self.rival.poll() is None and self.process.poll() in (2, 3):
             self.process, self.rival = self.rival, self.process
         status = self.rival.poll()
@@ -191,7 +194,7 @@ class Run:
         self.start()
 
     def go_on(self, steps=1):
-        """Until there are newer steps than ever before."""
+        """Waits until there are newer steps than ever before."""
         goal = self.high() + steps
         self.until(lambda: self.newest() >= goal, f"step {goal}")
         if not os.path.exists(ARMED):
@@ -212,7 +215,7 @@ class Run:
                 check(self.rival.wait(LONGEST) in (0, 2, 3), "a second dcp-run failed")
 
     def check(self, reference):
-        """After the end: the same results, and nothing left over."""
+        """After the end: checks that the results are the same and nothing is left over."""
         with open(f"{self.directory}/step-{STEPS:08d}/state.h5", "rb") as f:
             check(f.read() == reference.state, "the state differs")
         found = losses(self.metrics)
@@ -232,7 +235,7 @@ class Run:
         if self.memory:
             ranks = json.loads(open(self.metrics).readlines()[-1])["ranks"]
             for rank in os.listdir(MEMORY):
-                if int(rank) < ranks:  # what ranks left who were not there at the end stays
+                if int(rank) < ranks:  # files of ranks that did not exist at the end may stay
                     check_folder(f"{MEMORY}/{rank}",
                                  ["step-*", "latest", ".lock", ".abandoned-step-*"])
                 shutil.rmtree(f"{MEMORY}/{rank}")

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""The soak itself: run after run, each with faults, until the time is over. soak.sh starts it."""
+"""The soak itself: one run after another, each with faults, until the time is over. soak.sh starts it."""
 import collections, random, shutil, sys, time, traceback
 from faults import FAULTS
 from run import WORLD, Ended, Reference, Run, prepare
 from world import Failure, kill_strangers, processes
 
-BURST = 0.3  # how often a fault comes before the last one has been recovered from
-RUN_S = 25  # of faults, then a run is left alone until its end
-LAST_S = 15  # before the time is over no other run begins
-LEAST = 5  # faults of a run, however long they take
+BURST = 0.3  # the probability of a fault before the run has recovered from the last one
+RUN_S = 25  # seconds with faults; then the run is left undisturbed until its end
+LAST_S = 15  # seconds before the end of the time during which no run begins
+LEAST = 5  # the minimum number of faults of a run, however long they take
 
 
 def disturb(run, end, counts):
-    """Faults until the run or the time ends."""
-    # more hosts may get lost at once than a store in memory outlives, so that there must be another
+    """Causes faults until the run or the time ends."""
+    # More hosts may be lost at once than a store in memory survives, so a step must exist in checkpoint.dir.
     run.until(run.intact, "the first step in checkpoint.dir")
     end, before = min(end, time.monotonic() + RUN_S), counts.total()
     while time.monotonic() < end or counts.total() < before + LEAST:
@@ -70,7 +70,7 @@ def main():
         if len(sys.argv) > 3:
             try:
                 shutil.copytree(WORLD, f"{sys.argv[3]}/world", symlinks=True)
-            except shutil.Error:  # Open MPI has fifos
+            except shutil.Error:  # Open MPI makes fifos
                 pass
         if not isinstance(failure, Failure):
             traceback.print_exc()

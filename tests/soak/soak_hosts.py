@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The soak on three hosts (tests/hosts): soak.sh --hosts starts it. A run with `partner` in memory, which
-loses ranks, hosts, links and dcp-run, and ends with the state and metrics of an undisturbed one."""
+"""The soak on three hosts (tests/hosts), started by soak.sh --hosts: a run with `partner` in memory loses ranks,
+hosts, links and dcp-run, and ends with the state and metrics of an undisturbed run."""
 import collections, os, random, signal, subprocess, sys, time
 
 sys.path.insert(0, f"{os.environ['DCP_SOURCE']}/tests/hosts")
@@ -8,7 +8,7 @@ from hosts_train import Supervised, check_clear, host_file, hosts, private, rank
 from train_lib import BIN, check, config, losses, make_text, state, steps, train
 
 BEGIN = time.monotonic()
-LAST, LIMIT = 150, 150  # steps of a run; seconds that anything may take
+LAST, LIMIT = 150, 150  # steps of a run; seconds that any event may take
 OPTIONS = ["--hosts", "cluster", "--grace", 5, "--stall", 10, "--max-restarts", 10]
 
 
@@ -30,7 +30,7 @@ class Run:
         return len(open(f"{self.name}.jsonl").readlines()) if os.path.exists(f"{self.name}.jsonl") else 0
 
     def until(self, condition, what):
-        """Waits for it; sets `ended` where the run ends before."""
+        """Waits for the condition; sets `ended` if the run ends before."""
         deadline = time.monotonic() + LIMIT
         while not (self.ended or condition()):
             if self.process.poll() is not None:
@@ -66,7 +66,7 @@ def kill_ranks_of_host(run):
 
 
 def kill_all_of_host(run):
-    """The agent, orted and ranks of another host than dcp-run's."""
+    """Kills the agent, orted and ranks of a host other than dcp-run's."""
     return hit(hosts.pids(run.random.choice(hosts.names[1:])))
 
 
@@ -95,7 +95,7 @@ def stop_rank(run):
 
 
 def lose_host(run):
-    """Its power goes, and with it all that it has in memory; it comes up again."""
+    """Turns a host's power off, so its memory is lost; then boots it again."""
     name = run.random.choice(hosts.names[1:])
     hosts.kill(name)
     hosts.boot(name)

@@ -1,8 +1,8 @@
-"""The world of a soak: processes and files in namespaces of its own, where all that is not ours is
-something that dcp-run has left over."""
+"""The world of a soak: processes and files in its own namespaces, so everything foreign in it is something that
+dcp-run has left over."""
 import glob, os, signal, stat, time
 
-LONGEST = 150  # seconds that anything may take; the machine may be busy
+LONGEST = 150  # seconds that any event may take; the machine may be busy
 
 
 class Failure(Exception):
@@ -15,7 +15,7 @@ def check(condition, why):
 
 
 def wait_for(condition, what, limit=LONGEST):
-    """What the condition gives, as soon as that is true."""
+    """Waits until the condition is true, and returns its value."""
     deadline = time.monotonic() + limit
     while not (found := condition()):
         check(time.monotonic() < deadline, f"waited {limit} s in vain for {what}")
@@ -24,7 +24,7 @@ def wait_for(condition, what, limit=LONGEST):
 
 
 class Process:
-    """A process that lived at the moment it was looked at."""
+    """A process that was alive when it was examined."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -42,12 +42,12 @@ class Process:
 
 
 def processes():
-    """All that live, by pid; zombies don't."""
+    """Returns all processes that are alive, by pid; zombies are not."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             process = Process(int(pid))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
         if process.state not in "ZX":
             found[process.pid] = process
@@ -55,7 +55,7 @@ def processes():
 
 
 def below(root):
-    """The processes that descend from `root`."""
+    """Returns the processes that descend from `root`."""
     every = processes()
 
     def descends(process):
@@ -67,7 +67,7 @@ def below(root):
 
 
 def kill(process, number=signal.SIGKILL):
-    """Whether it was there to be hit."""
+    """Returns true if the process existed and was signalled."""
     try:
         os.kill(process.pid if isinstance(process, Process) else process, number)
         return True
@@ -76,7 +76,7 @@ def kill(process, number=signal.SIGKILL):
 
 
 def strangers(ours=()):
-    """Who lives but for process 1, this one, and those whose pids are named."""
+    """Returns all processes that are alive except process 1, this one, and those with the given pids."""
     return [p for p in processes().values() if p.pid not in (1, os.getpid(), *ours)]
 
 
@@ -85,7 +85,7 @@ def kill_strangers():
         for p in left:
             kill(p)
         time.sleep(0.01)
-    while True:  # our children
+    while True:  # children of this process
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -93,8 +93,8 @@ def kill_strangers():
 
 
 def check_nothing_left(folders):
-    """No process, no shared memory, and nothing in folders that must be empty."""
-    deadline = time.monotonic() + 10  # who was killed may still be on the way out
+    """Checks that there are no processes, no shared memory, and no files in folders that must be empty."""
+    deadline = time.monotonic() + 10  # killed processes may still be ending
     while (left := strangers()) and time.monotonic() < deadline:
         time.sleep(0.01)
     check(not left, f"processes are left over: {', '.join(map(str, left))}")
@@ -108,7 +108,7 @@ def check_nothing_left(folders):
 
 
 def check_folder(folder, allowed):
-    """A checkpoint directory holds steps and what else is allowed in it, by patterns."""
+    """Checks that a checkpoint directory contains only steps and files that match the patterns."""
     wanted = {path for pattern in allowed for path in glob.glob(os.path.join(folder, pattern))}
     left = {os.path.join(folder, name) for name in os.listdir(folder)} - wanted
     check(not left, f"left over: {' '.join(sorted(left))}")
