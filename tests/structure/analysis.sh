@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# cppcheck finds nothing in the product's C: its errors (NULL, bounds, leaks, uninitialized memory) and its classes
-# `warning` and `portability`, apart from what cppcheck.txt lists with the reason. A file with two faults is checked
-# first, in which it has to find them.
+# cppcheck finds nothing in the product's C: neither errors (NULL, bounds, leaks, uninitialized
+# memory) nor messages of its classes `warning` and `portability`, except those that cppcheck.txt
+# lists with reasons. First, the check runs on a file with two faults, which it must find.
 #   tests/structure/analysis.sh    exit status 1 and the findings; 77 without cppcheck
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

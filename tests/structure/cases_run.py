@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tests/support/cases.py makes of a script: which cases run, what is printed, and the exit status."""
+"""Runs a script by tests/support/cases.py and checks which cases run, the output, and the exit status."""
 import os, subprocess, sys, tempfile
 
 SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")
@@ -49,7 +49,7 @@ cases.main()
 
 
 def outcome(*args, expect, **environment):
-    """The lines that the script prints, without times."""
+    """Returns the lines that the script prints, without times."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-B", "-c", SCRIPT, SUPPORT, *args], cwd=folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment})

@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 MOST_WORDS = {
-    'README.md': 900,       # a newcomer reads all of it
-    'docs/design.md': 5000,  # so does a new maintainer
+    'README.md': 900,  # a newcomer reads all of it
+    'docs/design.md': 5000,  # a new maintainer reads all of it
 }
 INDEX = 'docs/index.md'
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def faults(root):
 
 
 def check_of_faults():
-    """Whether each fault is found in documents that have it, and none in documents that have none."""
+    """Yields an error for each fault that is not found in documents with it, or found in documents without faults."""
     good = {'README.md': 'word ' * 900, 'docs/design.md': 'word ' * 5000,
             INDEX: '[README](../README.md#install) [design](design.md)'}
     bad = [({}, []),

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All C and CUDA sources are as clang-format 14 writes them: other versions write some places differently.
+# All C and CUDA sources are formatted by clang-format 14; other versions format some places
+# differently.
 #   tests/structure/format.sh          fails with the places that differ; 77 without clang-format 14
 #   tests/structure/format.sh --fix    changes the files
 set -euo pipefail

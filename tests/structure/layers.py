@@ -3,12 +3,10 @@
 
     tests/structure/layers.py [--unused] [ROOT]
 
-`| folder | holds | may include |` has a row for each folder with sources, and no other; `| header | of |
-included by |` says which folders know a library. A folder may include itself and what its row names. The
-arrows of the table form no circle, no include goes upwards by ../, and every file that the documents
-name is there. Exit status 1, and a line for each fault, where something differs. --unused also names
-arrows that no include takes.
-"""
+`| folder | holds | may include |` has a row for each folder with sources, and no other rows; `| header | of | included
+by |` says which folders may use a library. A folder may include itself and the folders that its row names. The arrows
+of the table form no cycle, no include goes upwards by ../, and every file that the documents name exists. Exit status
+1, and a line for each fault. --unused also names arrows that no include uses."""
 import collections
 import fnmatch
 import os
@@ -19,14 +17,14 @@ from sources import AREAS, ROOTS, Tree, circles
 
 MAP = 'docs/architecture.md'
 NAMING = (MAP, 'docs/CONTRIBUTING.md', 'docs/design.md')
-# Folders of which the public interface is written in short.
+# Folders whose public interface is written without its folder.
 SHORT = {'dcp': 'libdcp/include/dcp', 'kernels.h': 'kernels/include/kernels'}
-# Areas in which a quoted include is written from the area's root.
+# Short names of folders with public headers.
 ROOTED = ('libdcp', 'reshard', 'kernels', 'trainer')
 
 
 def rows(text, *heads):
-    """The rows under a table's head, as lists of cells; from all tables with that head."""
+    """Returns the rows under all tables with that head, as lists of cells."""
     found, inside = [], False
     for line in text.split('\n'):
         cells = [c.strip() for c in line.strip().strip('|').split('|')] if line.startswith('|') else None
@@ -44,7 +42,7 @@ def names(cell):
 
 
 def read_map(text):
-    """Folder -> the folders that it may include; the second table's (patterns, folders)."""
+    """Returns {folder: the folders that it may include}, and the second table's (patterns, folders)."""
     table = rows(text, 'folder', 'holds', 'may include')
     folders = [names(r[0])[0] for r in table]
     arrows = collections.OrderedDict()
@@ -97,13 +95,13 @@ def check_includes(arrows, libraries, tree):
 
 
 def unused(arrows, tree):
-    """Arrows that no include takes: the table may lose them."""
+    """Returns the arrows that no include uses, which the table may drop."""
     taken = {(os.path.dirname(f), os.path.dirname(g)) for f in tree.files for g in tree.includes(f)}
     return [f'{a} -> {b}' for a, to in arrows.items() for b in sorted(to) if (a, b) not in taken]
 
 
 def check_names(tree):
-    """Every source or script that a document names in backticks is there."""
+    """Every source or script that a document names in backticks exists."""
     for document in NAMING:
         path = os.path.join(tree.root, document)
         if not os.path.exists(path):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of layers finds what it is there for: each fault, put into a copy of the sources, is told."""
+"""The check of layers finds what it must find: each fault that is put into a copy of the sources is reported."""
 import os
 import shutil
 import sys
@@ -26,7 +26,7 @@ def write(path, text):
 
 
 def append(root, file, text):
-    """Adds the text to the file; returns what takes it back."""
+    """Adds the text to the file; returns a function that removes it."""
     path = os.path.join(root, file)
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path))
@@ -49,7 +49,7 @@ def edit_map(root, old, new):
 
 @cases.shared
 def copy():
-    """A copy of the sources. Returns its folder."""
+    """Makes a copy of the sources. Returns its folder."""
     for area in (*AREAS, 'docs', 'tests', 'cmake'):
         skip = shutil.ignore_patterns('corpus', 'data') if area == 'tests' else None
         shutil.copytree(os.path.join(ROOT, area), area, symlinks=True, ignore=skip)
@@ -59,7 +59,8 @@ def copy():
 
 
 def check_told(expected, spoil):
-    """What `spoil` does to the copy is found, with a message that has the text. Takes it back."""
+    """The fault that `spoil` makes in the copy is reported with a message that contains the text. Removes the
+    fault."""
     cases.at_end(spoil(copy()))
     found = layers.faults(copy())
     assert any(expected in line for line in found), found

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the shape of the product's sources: circles, sizes, names, and docs' sentences.
+"""Measures the structure of the product's sources: cycles, sizes, names, and the sentences of the documents.
 
     tests/structure/measure.py [--check] [--list] [--sample SEED] [--root DIR]
 
---list names what was counted. --check exits 1 where a limit (LIMITS below) is broken. --sample names
-files, the same ones for the same seed: what does docs/architecture.md let one guess that they hold?
-"""
+--list names what was counted. --check exits with 1 if a limit (LIMITS below) is exceeded. --sample names files, the
+same ones for the same seed, for a test by hand: can their contents be guessed from docs/architecture.md?"""
 import argparse
 import collections
 import os
@@ -18,13 +17,13 @@ from sources import PUBLIC, Tree, circles, is_header, unit
 
 PRODUCT = ('libdcp', 'trainer', 'reshard', 'kernels')
 DOCS = ('README.md', 'docs/architecture.md', 'docs/CONTRIBUTING.md', 'docs/design.md', 'docs/format.md')
-# Functions that cross files begin with their folder's name; these folders have another prefix.
+# Functions that other files call begin with their folder's name; these folders have another prefix.
 PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch'), 'hosts': ('launcher',)}
 
 
 SMALL = 25  # lines of a header
 
-# What --check allows: how many, and why not more.
+# The limits that --check enforces, with reasons.
 LIMITS = {
     'files': (520, 'a reader of one idea opens one file: files that one idea needs are one'),
     'small headers': (80, 'a header of less than 25 lines belongs to its user, or to its folder'),
@@ -38,7 +37,7 @@ LIMITS = {
     'long files': (0, 'a file of more than 600 lines holds several concepts'),
     'long functions': (0, 'a function of more than 60 lines does several things'),
 }
-# Exceptions, by what they begin with, each with its reason.
+# Exceptions, by the beginning of the name, each with its reason.
 ALLOWED = {
     'headers twice': {'fail.h': "programs/fail.h is core's for programs"},
 }
@@ -50,7 +49,7 @@ def percentile(values, share):
 
 
 def include_graph(tree, node):
-    """Edges between nodes (units, or folders), by includes."""
+    """Returns edges between nodes (units, or folders), by includes."""
     edges = collections.defaultdict(set)
     for file in tree.files:
         for other in tree.includes(file):
@@ -60,7 +59,7 @@ def include_graph(tree, node):
 
 
 def definitions(tree):
-    """Name of each function that is not static -> the files that define it."""
+    """Returns {name of a function that is not static: the files that define it}."""
     found = collections.defaultdict(set)
     for file in tree.files:
         for name, static, _, _ in tree.functions(file):
@@ -70,7 +69,8 @@ def definitions(tree):
 
 
 def call_graph(tree, node):
-    """Edges from who names a function of a header that it includes to who defines that function."""
+    """Returns edges from a unit that names a function of a header that it includes to the unit that defines the
+    function."""
     defined = definitions(tree)
     edges = collections.defaultdict(set)
     for file in tree.files:
@@ -91,7 +91,7 @@ def call_graph(tree, node):
 
 
 def nearest(header, files):
-    """Of several definitions (a program's, a device's) those that stand nearest to the header."""
+    """If there are several definitions (a program's, a device's), returns those nearest to the header."""
     if len(files) < 2:
         return files
     share = {f: (os.path.dirname(f) == os.path.dirname(header), len(os.path.commonpath([header, f])))
@@ -113,7 +113,7 @@ def within_folders(edges):
 
 
 def depths(tree):
-    """The longest chain of the product's headers from each .c, as a list of files."""
+    """Returns the longest chain of the product's headers from each .c, as a list of files."""
     memo = {}
 
     def chain(file, above=()):
@@ -143,7 +143,7 @@ def statics(tree):
 
 
 def twice(pairs):
-    """(name, file) pairs -> names with more than one file."""
+    """Returns the names with more than one file, from (name, file) pairs."""
     files = collections.defaultdict(set)
     for name, file in pairs:
         files[name].add(file)
@@ -180,7 +180,7 @@ def unprefixed(tree):
 
 
 def single_users(tree):
-    """Units whose header one other unit of the same folder includes, and nobody else."""
+    """Returns units whose header is included by only one other unit, which is in the same folder."""
     users = collections.defaultdict(set)
     for file in tree.files:
         for other in tree.includes(file):
@@ -192,7 +192,7 @@ def single_users(tree):
 
 
 def sentences(text):
-    """Lengths in words of the sentences of a document's prose: no code, tables, lists' marks."""
+    """Returns the lengths in words of the sentences in a document's prose: no code, tables, or list marks."""
     text = re.sub(r'(?s)```.*?```', '', text)
     lines = [l for l in text.split('\n') if not re.match(r' {4,}\S|\||#|!\[', l)]
     text = '\n'.join(re.sub(r'^\s*[-*] ', '\n\n', l) for l in lines)
@@ -236,7 +236,7 @@ def main():
 
 
 def measure(tree, listed):
-    """Prints all figures; returns what LIMITS are about."""
+    """Prints all figures; returns those that LIMITS limits."""
     folder = os.path.dirname
     lines = {f: tree.text(f).count('\n') for f in tree.files}
     lengths = [(b - a + 1, n, f) for f in tree.files for n, _, a, b in tree.functions(f)]
@@ -296,7 +296,7 @@ def measure(tree, listed):
 
 
 def check(measured):
-    """Says which limits are broken; exit status."""
+    """Reports the limits that are exceeded; returns the exit status."""
     broken = 0
     for what, (limit, why) in LIMITS.items():
         found = [x for x in measured[what] if not any(x.startswith(a) for a in ALLOWED.get(what, ()))]

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""process_state.py LIBRARY MAP: the variables of the library that belong to the whole process are
-those of the table "State of the whole process" in docs/architecture.md, which says of each what a
-child of fork makes of it."""
+"""process_state.py LIBRARY MAP: the library's variables that belong to the whole process are those of the table
+"State of the whole process" in docs/architecture.md, which says how each behaves in a child of fork."""
 import re
 import subprocess
 import sys
 
 SECTIONS = {'.data', '.bss', '.tdata', '.tbss'}
-OF_CUDA = re.compile(r'libcudart_static_|_Z.*(__device_stub__|__cudaFatCubinHandle)')  # its runtime's, and nvcc's
+OF_CUDA = re.compile(r'libcudart_static_|_Z.*(__device_stub__|__cudaFatCubinHandle)')  # CUDA's runtime, and nvcc
 
 
 def readelf(option, library):
@@ -20,8 +19,8 @@ def variables(library):
     for line in readelf('-s', library).splitlines():
         fields = line.split()
         if len(fields) == 8 and fields[3] in ('OBJECT', 'TLS') and sections.get(fields[6]) in SECTIONS:
-            name = re.sub(r'\.\d+$', '', fields[7])  # GCC numbers the variables of functions,
-            names.add(name.rsplit('.', 1)[-1])  # and Clang names the function before them
+            name = re.sub(r'\.\d+$', '', fields[7])  # GCC adds numbers to the names of variables in functions,
+            names.add(name.rsplit('.', 1)[-1])  # and Clang puts the function's name before them
     own = {name for name in names if not name.startswith('__') and not OF_CUDA.match(name)}
     return own - {'completed'}  # the compiler's
 

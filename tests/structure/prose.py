@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PER = r"rank|host|node|file|tensor|step|process|box|store|group|parameter"
-# what is found, what to write instead, sentences that have it, and sentences that do not
+# a pattern, the text to write instead, sentences that match, and sentences that do not
 PATTERNS = [
     (r"(?:^|[.:] )(?:Of (?:a|an|each|all|its|this|those|what)|(?:That|Those) of)\b", "begin with the subject",
      ["Of a dataset: its first byte.", "That of the store."], ["Of 3 ranks, two fail.", "The offset of a dataset."]),
@@ -37,7 +37,7 @@ HISTORY = ("docs/changelog.md",)
 
 
 def texts(path):
-    """The comments of a source, or the paragraphs of a document, each with its first line."""
+    """Yields the comments of a source, or the paragraphs of a document, each with its first line."""
     text = path.read_text(encoding="utf-8")
     if path.suffix in COMMENT:
         for found in re.finditer(COMMENT[path.suffix], text, re.S):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public header compiles by itself, as C and as C++, and so do the macros that set sizes.
+# Every public header compiles alone, as C and as C++, and so do the macros that set sizes.
 set -u
 cd "$DCP_SOURCE" || exit 1
 bad=0

@@ -1,8 +1,7 @@
-"""What the checks of the structure know of the product's sources: files, includes and functions.
+"""Shared by the checks of the structure: the product's files, their includes and functions.
 
-Read by text alone: comments, strings and preprocessor lines are blanked, braces are counted. That is
-enough for this code; it is no C parser.
-"""
+Sources are read as text only: comments, strings and preprocessor lines are blanked, and braces are counted. That
+suffices for this code; it is no C parser."""
 import functools
 import os
 import re
@@ -11,8 +10,8 @@ import subprocess
 AREAS = ('libdcp', 'trainer', 'reshard', 'kernels', 'examples')
 SUFFIXES = ('.c', '.h', '.cu', '.cuh')
 PUBLIC = 'libdcp/include/dcp'
-# Where an include of an area is looked for, after the folder of the file itself. An area's own root
-# comes first.
+# The folders in which an include is searched after the folder of the file itself. The root of the file's
+# area comes first.
 ROOTS = ('libdcp', 'libdcp/include', 'trainer', 'reshard', 'kernels/include', 'kernels')
 
 
@@ -45,12 +44,12 @@ class Tree:
 
     @functools.lru_cache(maxsize=None)
     def code(self, file):
-        """The text with comments, strings and preprocessor lines blanked; lines stay."""
+        """Returns the text with comments, strings and preprocessor lines blanked; line numbers stay the same."""
         return blank(self.text(file))
 
     @functools.lru_cache(maxsize=None)
     def raw_includes(self, file):
-        """(line number, name as written, whether in angle brackets) of each #include."""
+        """Returns (line number, name as written, whether in angle brackets) of each #include."""
         found = []
         for number, line in enumerate(self.text(file).split('\n'), 1):
             match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
@@ -59,7 +58,7 @@ class Tree:
         return found
 
     def resolve(self, file, name, angled=False):
-        """The product's file that an include of NAME in FILE means, or None (a system header)."""
+        """Returns the product's file that an include of NAME in FILE refers to, or None (a system header)."""
         area = file.split('/')[0]
         folder = os.path.dirname(file)
         roots = [folder] + sorted(ROOTS, key=lambda r: r.split('/')[0] != area)
@@ -75,13 +74,13 @@ class Tree:
 
     @functools.lru_cache(maxsize=None)
     def includes(self, file):
-        """The product's files that FILE includes itself."""
+        """Returns the product's files that FILE includes itself."""
         found = [self.resolve(file, name, angled) for _, name, angled in self.raw_includes(file)]
         return sorted({f for f in found if f and f != file})
 
     @functools.lru_cache(maxsize=None)
     def all_includes(self, file):
-        """The product's files that FILE includes, itself or through others."""
+        """Returns the product's files that FILE includes, directly or through others."""
         seen, open_ = set(), [file]
         while open_:
             for other in self.includes(open_.pop()):
@@ -92,12 +91,12 @@ class Tree:
 
     @functools.lru_cache(maxsize=None)
     def functions(self, file):
-        """(name, is static, first line, last line) of each function defined in FILE."""
+        """Returns (name, is static, first line, last line) of each function defined in FILE."""
         return [(n, s, a, b) for kind, n, s, a, b in scan(self.code(file)) if kind == 'function']
 
     @functools.lru_cache(maxsize=None)
     def prototypes(self, file):
-        """Names of functions that FILE declares and does not define."""
+        """Returns the names of functions that FILE declares and does not define."""
         return [n for kind, n, s, _, _ in scan(self.code(file)) if kind == 'prototype' and not s]
 
     @functools.lru_cache(maxsize=None)
@@ -106,7 +105,7 @@ class Tree:
 
 
 def unit(file):
-    """X.c and X.h are one unit, named by the path without its suffix."""
+    """Returns the unit of the file: X.c and X.h are one unit, named by the path without its suffix."""
     return os.path.splitext(file)[0].replace('kernels/include/kernels/', 'kernels/')
 
 
@@ -123,7 +122,7 @@ def blank(text):
 
 
 def strip_attributes(chunk):
-    """Drops __attribute__((..)), __launch_bounds__(..), template <..> and the like."""
+    """Removes __attribute__((..)), __launch_bounds__(..), template <..> and the like."""
     out = re.sub(r'\b(template)\s*<[^{;]*?>\s*(?=(static|__|inline|void|\w))', ' ', chunk)
     for word in ('__attribute__', '__launch_bounds__', '__declspec', '_Alignas', '__align__'):
         while True:
@@ -141,7 +140,7 @@ def strip_attributes(chunk):
 
 
 def function_name(chunk):
-    """The name of the function that a declaration without its body or semicolon declares, or None."""
+    """Returns the name of the function that a declaration, without its body or semicolon, declares, or None."""
     chunk = strip_attributes(chunk).strip()
     if not chunk or re.match(r'(typedef|using|namespace|_Static_assert|static_assert)\b', chunk):
         return None
@@ -157,7 +156,7 @@ def function_name(chunk):
 
 
 def scan(code):
-    """(kind, name, is static, first line, last line) of what stands outside all braces."""
+    """Returns (kind, name, is static, first line, last line) of everything outside all braces."""
     found, start, line, start_line = [], 0, 1, 1
     depth, opened, name, transparent = 0, None, None, 0
     for i, c in enumerate(code):
@@ -196,7 +195,7 @@ def scan(code):
 
 
 def circles(edges):
-    """Strongly connected components of more than one node (Tarjan), each sorted."""
+    """Returns the strongly connected components of more than one node (Tarjan), each sorted."""
     index, low, stack, on, found, counter = {}, {}, [], set(), [], [0]
 
     def visit(root):

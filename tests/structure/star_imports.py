@@ -8,7 +8,7 @@ import cases
 
 
 def files():
-    """The project's Python files, relative to ROOT."""
+    """Returns the project's Python files, relative to ROOT."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.py"], capture_output=True,
                             text=True)
     if listed.returncode == 0:
@@ -18,7 +18,7 @@ def files():
 
 
 def star_imports(text):
-    """The lines with an `import *`."""
+    """Returns the lines with an `import *`."""
     if "import *" not in text:
         return []
     return [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""symbols.py LIBRARY MAP HEADERS...: the functions that the headers declare, those that the map lists
-and those that the library exports are the same, and each has the version of its node in the map."""
+"""symbols.py LIBRARY MAP HEADERS...: the headers declare, the map lists and the library exports the same
+functions, and each exported function has the version of its node in the map."""
 import re
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def declared(headers):
 
 
 def listed(path):
-    """{function: its node in the map}"""
+    """Returns {function: its node in the map}."""
     with open(path, encoding='utf-8') as f:
         text = re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S)
     return {name: node for node, body in re.findall(r'(DCP_[0-9.]+)\s*\{(.*?)\}', text, flags=re.S)
@@ -24,7 +24,7 @@ def listed(path):
 
 
 def exported(library):
-    """{symbol: its version}, without the versions' own symbols"""
+    """Returns {symbol: its version}, without the symbols of the versions themselves."""
     out = subprocess.run(['nm', '-D', '--defined-only', library], check=True, capture_output=True,
                          text=True).stdout
     symbols = [line.split()[1:] for line in out.splitlines()]
