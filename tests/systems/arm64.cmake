@@ -1,4 +1,5 @@
-# Toolchain of builds.sh: Debian arm64 with its libraries in /arm64, run by qemu. MPI has no compiler there.
+# Toolchain of builds.sh: Debian for arm64, with libraries in /arm64, run by qemu. It has no
+# compiler wrapper of MPI.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# bare.sh SUITE DIR [PART...]: what a newcomer meets on a machine that has nothing. Makes a minbase system of Debian's
-# SUITE (bookworm, trixie) in DIR by debootstrap, and in a fresh copy of it for each PART, from a clean clone:
+# bare.sh SUITE DIR [PART...]: what a newcomer experiences on a bare machine. Makes a minbase system of Debian's SUITE
+# (bookworm, trixie) in DIR by debootstrap. Each PART runs in a fresh copy of it, from a clean clone:
 #   root    examples/quickstart.sh as the first command, as root
 #   user    the same as an ordinary user: it prints a command, which root runs, and then works
-#   readme  the examples of the documents that need no other package (readme.sh), as that user
+#   readme  the examples of the documents that require no other package (readme.sh), as that user
 #   quick   tests/run.sh --quick as that user
 #   full    the whole suite as root (an hour)
-# Without PART: root, user, readme and quick. Prints a line for each part: seconds, apt's apart, and the system's size;
-# DIR/SUITE-PART.log has what was said. A minbase system that DIR has is used again. KEEP=1: the others stay, too.
-# Exit: 0 all worked; 1 something failed; 77 skipped: it takes root, debootstrap and a mirror of Debian.
+# Without PART: root, user, readme and quick. Prints one line per part: seconds, those of apt separately, and the
+# system's size; the output is in DIR/SUITE-PART.log. An existing minbase system in DIR is used again. KEEP=1 keeps the
+# copies, too. Exit: 0 all worked; 1 something failed; 77 skipped: requires root, debootstrap and a mirror of Debian.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -23,19 +23,20 @@ shift 2
 [ $# -gt 0 ] || set -- root user readme quick
 . "$source/tests/systems/systems_lib.sh"
 
-stamp() { # each line with the seconds since SECONDS was 0
+stamp() { # prefixes each line with the seconds since SECONDS was 0
     local line
     while IFS= read -r line; do printf '%5d  %s\n' $SECONDS "$line"; done
 }
 
-# follow USER COMMAND: into the log of the part, with times; its status.
+# follow USER COMMAND: runs COMMAND, writes its output with times to the part's log, and returns its
+# status.
 follow() {
     SECONDS=0
     within "$@" 2>&1 </dev/null | stamp >>"$log"
 }
 
-# The printed command, and nothing else, makes a user's machine ready. Sets apt_s.
-install_by_printed_command() { # COMMAND that prints it
+# Makes a user's machine ready by the printed command alone. Sets apt_s.
+install_by_printed_command() { # COMMAND: prints the command to run
     local status=0 printed
     follow user "$1" || status=$?
     printed=$(sed -n 's/^ *[0-9]*  *sudo \(apt-get .*\)/\1/p' "$log")

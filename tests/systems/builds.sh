@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# builds.sh DIR [PART...]: builds with compilers, libraries and options of many kinds, in systems of Debian 12 (bookworm)
-# and 13 (trixie) that debootstrap makes in DIR, each with the tests of label `quick`, a training of three steps on two
-# ranks, and a save of dcp-bench. PARTs (default: all):
+# builds.sh DIR [PART...]: builds with various compilers, libraries and options, in systems of Debian 12 (bookworm) and
+# 13 (trixie) that debootstrap makes in DIR. Each build runs the tests with label `quick`, a training of three steps on
+# two ranks, and a save by dcp-bench. PARTs (default: all):
 #   gcc12           Debian 12: GCC 12, Open MPI 4.1, HDF5 1.10, oneDNN 2.6; what the others' files are compared with
 #   clang14         Debian 12, clang 14                     clang19         Debian 12, clang 19
 #   mpich           Debian 12, MPICH and its HDF5           hdf5            Debian 12, HDF5 1.14 in HDF5_ROOT, from source
@@ -10,9 +10,9 @@
 #   gcc14           Debian 13: GCC 14, Open MPI 5, HDF5 1.14, oneDNN 3
 #   gcc14-clang19   Debian 13, clang 19
 #   arm64           Debian 12, GCC 12 for arm64 without the trainer, run by qemu
-# Prints a line for each: what builds, passes, and whether the files are those of gcc12. DIR/PART.log has what was said.
-# TESTS=REGEX runs these tests alone, TESTS= none. Systems and builds stay in DIR, and are used again.
-# Exit: 0 all build and pass; 1 something failed; 77 skipped: it takes root, debootstrap and a mirror of Debian.
+# Prints one line per part: whether it builds and passes, and whether its files equal those of gcc12. The output is in
+# DIR/PART.log. TESTS=REGEX runs only these tests, TESTS= none. Systems and builds stay in DIR, and are used again.
+# Exit: 0 all build and pass; 1 something failed; 77 skipped: requires root, debootstrap and a mirror of Debian.
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
@@ -32,7 +32,8 @@ common="ccache gcc g++ gfortran libc6-dev cmake make ninja-build pkg-config libo
     hdf5-tools python3 python3-h5py python3-numpy git strace iproute2"
 arm_libraries=libc6-dev,libopenmpi-dev,libhdf5-openmpi-dev,libisal-dev,libjansson-dev,liburing-dev,libcmocka-dev
 
-# Of a PART: suite, further packages, a command that makes it ready, CMake's options, and what starts two ranks.
+# describe PART: sets its suite, additional packages, a command that prepares it, CMake's options,
+# and the launcher of two ranks.
 describe() {
     suite=bookworm packages= prepare= options= launch="mpirun --oversubscribe -n 2" with_trainer=yes
     case $1 in
@@ -58,7 +59,7 @@ describe() {
     esac
 }
 
-# said COMMAND: within the system, into the part's log.
+# said COMMAND: runs COMMAND in the system, with its output in the part's log.
 said() {
     echo "== $1" >>"$log"
     within root "export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; $1" >>"$log" 2>&1 </dev/null
@@ -86,19 +87,19 @@ build() {
         -DCMAKE_CXX_COMPILER_LAUNCHER=ccache $options && ninja -C /b/$1 -j2 $targets"
 }
 
-# Its last line is what passed.
+# Sets `tests` to ctest's line on the tests that passed.
 run_tests() {
     local choice="-L ^quick\$"
     [ "${TESTS-all}" ] || { tests="no tests" && return; }
     [ -z "${TESTS:-}" ] || choice="-R '^($TESTS)'"
-    [ "$1" != arm64 ] || choice+=" -LE mpi" # qemu starts no ranks
+    [ "$1" != arm64 ] || choice+=" -LE mpi" # ranks cannot be started under qemu
     local status=0
     said "ctest --test-dir /b/$1 --no-tests=error --output-on-failure -j2 $choice" || status=$?
     tests=$(grep 'tests passed' "$log" | tail -n 1)
     return $status
 }
 
-# same WHAT COMMAND: how the file state.h5 that COMMAND makes in /b/made compares with gcc12's.
+# same WHAT COMMAND: compares the file state.h5 that COMMAND makes in /b/made with that of gcc12.
 same() {
     local sum=$dir/$part.$1
     said "rm -rf /b/made && mkdir /b/made && { $2; } && sha256sum \$(find /b/made -name state.h5 | sort | tail -n 1) >/b/made/sum" ||

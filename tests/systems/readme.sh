@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The examples of README.md, docs/building.md and docs/training.md that require only what cmake/setup.sh installs, in a
-# clone of their own: bare.sh runs this where nothing else is installed. Prints which example fails.
+# The examples of README.md, docs/building.md and docs/training.md that require only what
+# cmake/setup.sh installs, in a separate clone. bare.sh runs this on a system without other
+# packages. Prints which example fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . cmake/mpi-env.sh

@@ -1,11 +1,12 @@
-# To be sourced: systems of Debian in $dir, made by debootstrap from nothing. The caller sets source, the repository, and
-# dir; suite and part say which system. 77 where this machine can't make any.
+# Sourced by bare.sh and builds.sh: makes systems of Debian in $dir by debootstrap. The caller sets
+# source, the repository, and dir; suite and part name the system. Exits with 77 if this machine
+# cannot make any.
 skip() { echo "$(basename "$0"): skipped: $1" >&2 && exit 77; }
 [ "$(id -u)" -eq 0 ] || skip "only root can make a system"
 command -v debootstrap >/dev/null || skip "there is no debootstrap (Debian: debootstrap)"
 unshare --mount true 2>/dev/null || skip "no namespaces of mounts here"
 
-make_base() { # the minbase system $dir/$suite, once
+make_base() { # makes the minbase system $dir/$suite unless it exists
     local base=$dir/$suite
     [ ! -e "$base/made" ] || return 0
     rm -rf "$base"
@@ -15,7 +16,8 @@ make_base() { # the minbase system $dir/$suite, once
     touch "$base/made"
 }
 
-# within USER COMMAND: in $system, with nothing of this machine's environment. Mounts and processes end with it.
+# within USER COMMAND: runs COMMAND in $system, with nothing of this machine's environment. Its
+# mounts and processes end with it.
 within() {
     unshare --mount --pid --fork --kill-child bash -c '
         set -e
@@ -30,7 +32,7 @@ within() {
     ' _ "$system" "$@"
 }
 
-fresh_system() { # USER, whose home gets the clone; sets system
+fresh_system() { # USER: the clone goes to this user's home; sets system
     local home=root
     system=$dir/$suite-$part
     rm -rf "$system"

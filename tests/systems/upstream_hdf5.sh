@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# upstream_hdf5.sh PREFIX: HDF5 of Debian 13's source package, by upstream's own CMake, for the MPI that is there.
+# upstream_hdf5.sh PREFIX: builds HDF5 of Debian 13's source package by upstream's own CMake files,
+# for the installed MPI.
 set -euo pipefail
 [ ! -e "$1/lib/libhdf5.so" ] || exit 0
 dir=$(mktemp -d)
