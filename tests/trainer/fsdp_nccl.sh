@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fsdp_nccl.sh PROGRAM MPIRUN...: what NCCL fails at ends a run with status 3 and says why, also where a
-# rank does not answer, and where NCCL does not even end when asked to.
+# fsdp_nccl.sh PROGRAM MPIRUN...: if NCCL fails, the run ends with status 3 and gives the reason,
+# also if a rank does not answer, and if NCCL does not even end when it is aborted.
 set -u
 program=$1
 shift

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""dcp-train's bf16 beside transformers' on the golden models of all families, by hand:
+"""Compares dcp-train's bf16 with transformers' on the golden models of all families; run by hand:
 
     peer_bf16.py BUILD [--batches 4]
 
-BUILD is a build folder; Python needs torch, transformers, safetensors and h5py. The golden batch and
-random ones of its shape go through each model in fp64, which is the truth, in fp32, in bf16 by
-autocast, with all of the model in bf16, and through dcp-train on 2 ranks in fp32 and in bf16. Printed
-is how far losses and gradients lie from the truth: of losses the mean over batches, of gradients the
-root mean square of all parameters and the tensor that is worst beside autocast's. Exit status 1
-where dcp-train in bf16 is further off than autocast times 1.1 in the gradients, times 2 in a tensor
-or in the losses (few numbers, and so by chance), or not ten times as far as in fp32: no bf16 at all."""
+BUILD is a build folder; Python needs torch, transformers, safetensors and h5py. The golden batch and random batches of
+its shape go through each model in fp64, which counts as the truth, in fp32, in bf16 by autocast, with the whole model
+in bf16, and through dcp-train on 2 ranks in fp32 and in bf16. Prints the distances of losses and gradients from the
+truth: for losses the mean over the batches, for gradients the root mean square over all parameters, and the tensor that
+is worst compared with autocast. Exit status 1 if dcp-train in bf16 is further from the truth than autocast's distance
+times 1.1 in the gradients, or times 2 in a tensor or in the losses (these are few numbers, so chance counts); or if its
+distance is less than ten times that of fp32, since then it does not compute in bf16."""
 import argparse, json, pathlib, shutil, tempfile
 
 import h5py, torch
@@ -20,7 +20,7 @@ from peer_parity import is_key_bias, run, tensors_as_saved
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "data/golden"
 WAYS = ("fp32", "autocast", "bfloat16", "dcp-train fp32", "dcp-train bf16")
-GRADIENTS, TENSOR, LOSS = 1.1, 2.0, 2.0  # times autocast's distance
+GRADIENTS, TENSOR, LOSS = 1.1, 2.0, 2.0  # multiples of autocast's distance
 
 
 def batches(family, n):
@@ -38,7 +38,7 @@ def batches(family, n):
 
 
 def peer(family, batch, way):
-    """Loss, and gradients by their names in files."""
+    """Returns the loss, and the gradients by their names in files."""
     kind = AutoModelForImageClassification if family == "vit" else AutoModelForCausalLM
     dtype = {"fp64": torch.float64, "bfloat16": torch.bfloat16}.get(way, torch.float32)
     model = kind.from_pretrained(f"{GOLDEN}/{family}", dtype=dtype)
@@ -63,14 +63,14 @@ def ours(build, family, batch, narrow, folder):
     run("mpirun", "--oversubscribe", "-n", 2, build / "bin/dcp-train", f"{folder}/train.json")
     loss = json.loads(open(f"{folder}/metrics.jsonl").readline())["loss"]
     with h5py.File(f"{folder}/ckpt/step-00000001/state.h5") as f:
-        first = f["optimizer/exp_avg"]  # (1 - beta1) of the gradient after one step
+        first = f["optimizer/exp_avg"]  # (1 - beta1) times the gradient after one step
         grads = {name: torch.tensor(first[name][:]) / 0.1 for name in first}
     shutil.rmtree(f"{folder}/ckpt")
     return loss, grads
 
 
 def squares(found, truth):
-    """The squared distance from the truth, and the square of the truth, for each tensor."""
+    """Returns the squared distance from the truth, and the square of the truth, for each tensor."""
     out = {}
     for name, t in truth.items():
         noise = is_key_bias(name, t)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""dcp-train beside transformers on random configurations of all families, by hand:
+"""Compares dcp-train with transformers on random configurations of all families; run by hand:
 
     peer_parity.py BUILD [--configs 100] [--seed 1] [--family gpt2]
 
-BUILD is a build folder with its tests built; Python needs torch, transformers and safetensors. Each
-configuration is written as transformers writes it, or in older spellings, with random weights; five
-AdamW steps on one batch must give the losses (1e-5), gradient norms (1e-3), gradients of the first
-step (2e-5 of a tensor's largest value) and parameters (4e-3) that transformers has, on 1 to 4 ranks,
-and transformers must load what dcp-export writes of the end. Rounding alone moves some of these runs
-further than that: so the same is computed in fp64, and where a limit is passed, we must be no
-further from fp64 than four times what transformers itself is, or twice what it is at most where its
-start is moved by half a unit in the last place (8 draws); how many such there are is told, and how
-far we are from fp64 as a share of transformers' distance, in the geometric mean."""
+BUILD is a build folder with its tests built; Python needs torch, transformers and safetensors. Each configuration is
+written as transformers writes it, or in older spellings, with random weights. Five AdamW steps on one batch must give
+transformers' losses (1e-5), gradient norms (1e-3), gradients of the first step (2e-5 of a tensor's largest value) and
+parameters (4e-3), on 1 to 4 ranks, and transformers must load the export of the last step.
+
+Rounding alone moves some of these runs further than that. So the same is computed in fp64, and if a limit is exceeded,
+dcp-train must be no further from fp64 than four times transformers' own distance, or twice its largest distance with
+starts that are moved by half a unit in the last place (8 draws). Prints how many such configurations there are, and
+the geometric mean of dcp-train's distance from fp64 divided by transformers'."""
 import argparse, collections, copy, json, math, os, pathlib, random, re, shutil, subprocess, tempfile
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1",
@@ -30,7 +30,7 @@ activations = ["gelu", "gelu_new", "relu", "silu", "gelu_pytorch_tanh", "gelu_fa
 
 
 def heads():
-    """Heads, heads of keys, and their dimension."""
+    """Returns the numbers of heads and of key heads, and their dimension."""
     kv = choose([1, 1, 2, 3, 4])
     return kv * choose([1, 2, 3]), kv, choose([2, 4, 6, 8, 14, 16, 32])
 
@@ -45,7 +45,7 @@ def gpt2():
 
 
 def rope():
-    """Rotary positions with one of the scalings, which within a few tokens slows some pairs down."""
+    """Returns rotary positions with one of the scalings, which slows some pairs down even within a few tokens."""
     theta = choose([10000.0, 500000.0, 1e6, 100.0])
     factor, first = choose([1.0, 2.0, 4.5, 32.0]), choose([8, 16, 32, 64])
     yarn = {"factor": factor, "original_max_position_embeddings": first}
@@ -84,7 +84,7 @@ def mistral():
 
 
 def windows():
-    """Of Qwen: none, some layers', or those of layer_types, which decoder makes of True."""
+    """Returns windows for Qwen: none, those of some layers, or those in layer_types, which decoder makes of True."""
     return choose([{}, {}, {"use_sliding_window": True, "sliding_window": choose([1, 4, 9, 64]),
                             "max_window_layers": choose([0, 1, 2, 28]), "layer_types": choose([None, True])}])
 
@@ -157,7 +157,7 @@ def make_batch(model, rows):
 
 
 def tensors_as_saved(model, values, prefix):
-    """Values of the parameters under the names that transformers gives them in files."""
+    """Returns the parameters' values under the names that transformers gives them in files."""
     kept = {name: p.detach().clone() for name, p in model.named_parameters()}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         for name, p in model.named_parameters():
@@ -170,7 +170,7 @@ def tensors_as_saved(model, values, prefix):
 
 
 def reference(model, batch, golden):
-    """Five steps; golden gets the tensors. Losses and norms."""
+    """Computes five steps; golden gets the tensors. Returns losses and norms."""
     optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
     losses, norms, batch = [], [], dict(batch)
     if "pixel_values" in batch:
@@ -190,7 +190,7 @@ def reference(model, batch, golden):
 
 
 def respell(folder):
-    """Now and then an older file: other spellings of keys, names without the base's prefix."""
+    """Sometimes makes it an older file: other spellings of keys, names without the base's prefix."""
     config = json.load(open(f"{folder}/config.json"))
     tensors = load_file(f"{folder}/model.safetensors")
     kind, tied = config["model_type"], config.get("tie_word_embeddings")
@@ -239,7 +239,7 @@ def train(build, folder, batch, rows):
 
 
 def compare(build, folder, golden, lines):
-    """Ours beside golden values: the largest deviations of losses, norms, gradients, parameters."""
+    """Returns the largest deviations from the golden losses, norms, gradients and parameters."""
     tensors, losses, norms = golden
     path = f"{folder}/golden.safetensors"
     save_file({n: t.contiguous().float().clone() if t.is_floating_point() else t
@@ -255,7 +255,7 @@ def compare(build, folder, golden, lines):
 
 
 def is_key_bias(name, t):
-    """Entries that are noise, as train_compare leaves them out."""
+    """Returns true for entries that are noise, as in train_compare."""
     mask = torch.zeros_like(t, dtype=torch.bool)
     if name.endswith(".attention.key.bias"):
         mask[:] = True
@@ -265,7 +265,7 @@ def is_key_bias(name, t):
 
 
 def between(one, other):
-    """The same between two golden computations."""
+    """Returns the same deviations between two golden computations."""
     found = [max(abs(x / y - 1) for x, y in zip(a, b)) for a, b in zip(one[1:], other[1:])]
     for prefix in ("grad.", "step5."):
         off = [0.0]
@@ -278,7 +278,7 @@ def between(one, other):
 
 
 def check_export(build, folder, kind):
-    """transformers takes every tensor of the export and misses none."""
+    """Checks that transformers uses every tensor of the export and misses none."""
     run(build / "bin/dcp-export", f"{folder}/ckpt", f"{folder}/export")
     if kind is Mlp:
         return
@@ -288,8 +288,8 @@ def check_export(build, folder, kind):
 
 
 def drop_noise(golden, exact):
-    """Leaves out tensors whose gradient is zero but for rounding: those of queries and keys where no
-    position that counts sees a second one."""
+    """Leaves out tensors whose gradient is zero except for rounding: those of queries and keys if no position that
+    counts attends to a second one."""
     most = max(t.abs().max() for name, t in exact.items() if name.startswith("grad."))
     for name, t in list(exact.items()):
         if name.startswith("grad.") and t.abs().max() < 1e-7 * most:
@@ -298,7 +298,7 @@ def drop_noise(golden, exact):
 
 
 def farthest(start, batch, exact):
-    """Transformers' largest distances from fp64, of starts that differ in the last place."""
+    """Returns transformers' largest distances from fp64 with starts that differ in the last place."""
     found = []
     for _ in range(8):
         model, golden = copy.deepcopy(start), {}
@@ -314,7 +314,7 @@ def farthest(start, batch, exact):
 def check(build, folder, family):
     kind, config = family()
     model = kind(config).float()
-    with torch.no_grad():  # biases and norms as if they had been trained
+    with torch.no_grad():  # biases and norms as after some training
         for p in model.parameters():
             p.add_((0.01 if p.ndim > 1 else 0.1) * torch.randn_like(p))
     rows = choose([2, 4, 6])
