@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/coverage.sh [CTEST ARGUMENTS...]: which lines of libdcp the tests run. Builds into build-coverage/ without
-# optimization, runs the tests that the arguments choose (default: -L '^quick$'), and prints one line per file and the
-# sum, by gcovr (Debian's package). Pages with each line go to build-coverage/pages/index.html.
+# tests/coverage.sh [CTEST ARGUMENTS...]: measures which lines of libdcp the tests run. Builds into build-coverage/
+# without optimization, runs the tests that the arguments select (default: -L '^quick$'), and prints one line per file
+# and the total, by gcovr (Debian's package). Pages with each line go to build-coverage/pages/index.html.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

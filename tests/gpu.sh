@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # tests/gpu.sh [--build-only] [CMAKE OPTION...]: everything that needs a GPU, in one run of at most
 # nine minutes, without a network. Builds with CUDA into build-gpu/, runs the tests and benchmarks on
-# the device, and writes build-gpu/report.txt. Libraries that this machine lacks may be brought along:
-# on another one cmake/carry.sh packs them into .vendor/. Without Open MPI, or where mpirun does not
-# start ranks, it builds and runs one process; where libraries of that are missing too, the kernels alone.
-# What it leaves out, it says.
+# the device, and writes build-gpu/report.txt. Missing libraries can be brought from another machine, on
+# which cmake/carry.sh packs them into .vendor/. Without Open MPI, or if mpirun does not start ranks,
+# builds and runs one process; if libraries for that are missing as well, only the kernels. The output
+# says what is left out.
 #
-# Exit: 0 all passed; 1 something failed, the report says what; 77 there is no GPU here, or no nvcc.
-# --build-only: builds all of it and stops; needs no GPU.
+# Exit: 0 all passed; 1 something failed, see the report; 77 no GPU on this machine, or no nvcc.
+# --build-only: builds everything and stops; needs no GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,13 +22,13 @@ if ! command -v nvcc >/dev/null; then
     echo "gpu.sh: no nvcc in PATH or /usr/local/cuda/bin: the CUDA toolkit is missing" >&2
     exit 77
 fi
-cores=$(env -u OMP_NUM_THREADS nproc) # which would be 1 after the next line
+cores=$(env -u OMP_NUM_THREADS nproc) # the next line sets OMP_NUM_THREADS to 1, which nproc would print
 . cmake/mpi-env.sh
 
 build=build-gpu
 report=$build/report.txt
 started=$SECONDS
-most_s=530 # of nine minutes; the rest is for what has to be ended
+most_s=530 # less than nine minutes: the rest is for ending processes
 [ -z "$build_only" ] || most_s=3600
 failed=0
 mkdir -p "$build"
@@ -36,8 +36,8 @@ mkdir -p "$build"
 say() { echo "$*" | tee -a "$report"; }
 indent() { sed -e 's/^/    /' -e '$a\'; }
 
-# left: of the whole, in seconds. within SECONDS KEEP: so many for a part, or what is left when KEEP
-# are kept for later ones.
+# left: prints the seconds that remain of the whole time. within SECONDS KEEP: prints SECONDS, or
+# fewer, so that KEEP seconds remain for later parts.
 left() { echo $((most_s - (SECONDS - started))); }
 within() {
     local most=$(($(left) - $2))
@@ -45,8 +45,8 @@ within() {
     echo $((most > 20 ? most : 20))
 }
 
-# part SECONDS NAME COMMAND...: runs it within its time and what is left of the whole. Says its last
-# lines, and more if it fails.
+# part SECONDS NAME COMMAND...: runs COMMAND for at most SECONDS and the remaining time. Prints the
+# last lines of its output, and more of them if it fails.
 part() {
     local budget=$1 name=$2 log=$build/part.log begin=$SECONDS status
     shift 2
@@ -60,7 +60,7 @@ part() {
     status=$?
     case $status in
     0) say "passed    $name ($((SECONDS - begin)) s)" ;;
-    77) say "left out  $name: $(sed '/^-----/,$d' "$log" | tail -n 1)" ;; # before what mpirun adds
+    77) say "left out  $name: $(sed '/^-----/,$d' "$log" | tail -n 1)" ;; # without the text that mpirun adds
     124 | 137) say "FAILED    $name: not done after $budget s" ;;
     *) say "FAILED    $name (exit $status)" ;;
     esac
@@ -84,7 +84,7 @@ describe() {
     echo
 }
 
-# The GPU's own architecture; without a GPU those that are compiled for by default.
+# The architecture of this GPU; without a GPU, CMake's default ones.
 architectures=(-DCMAKE_CUDA_ARCHITECTURES=native)
 [ -z "$build_only" ] || architectures=()
 configure() {
@@ -94,18 +94,18 @@ configure() {
         "${architectures[@]}" "${@:2}" >"$build/configure-$1.log" 2>&1
 }
 
-# Containers may lack what mpirun needs: a loopback interface, say.
+# Containers may lack something that mpirun requires, for example a loopback interface.
 ranks_start() {
-    ! command -v mpirun >/dev/null || # configure says what is missing
+    ! command -v mpirun >/dev/null || # if it is missing, CMake reports that
         timeout 30 mpirun --oversubscribe -n 2 true >"$build/part.log" 2>&1
 }
 
-# What another machine packed for this one (cmake/carry.sh), where it runs here.
+# Uses the libraries that another machine packed (cmake/carry.sh), if they run on this one.
 bring_libraries() {
     local packed=.vendor/libraries.tar.gz to=$build/libraries
     [ -f "$packed" ] || return 0
     if [ ! "$to/env.sh" -nt "$packed" ]; then
-        rm -rf "$to" "$build/all" "$build/alone" # whose caches name libraries of an earlier one
+        rm -rf "$to" "$build/all" "$build/alone" # their caches name libraries of an earlier package
         mkdir "$to"
         if ! tar -xzmf "$packed" -C "$to" 2>"$build/part.log"; then
             say "left out  $packed, which tar does not unpack: $(tail -n 1 "$build/part.log")"
@@ -118,11 +118,11 @@ bring_libraries() {
 
 describe | tee "$report"
 bring_libraries
-# why_not TREE: the first line of what stopped its configuration
+# why_not TREE: prints the first line of the error that stopped TREE's configuration
 why_not() {
     grep -m 1 -A 3 'CMake Error' "$build/configure-$1.log" | grep -v '^$\|CMake Error' | head -n 1 | sed 's/^ *//'
 }
-# mpi: with MPI, alone: one process; empty: the kernels
+# whole is mpi: with MPI; alone: a single process; empty: only the kernels
 without=
 ranks_start || without="mpirun does not start two ranks: $(grep -m 1 '[a-z]' "$build/part.log")"
 if [ -z "$without" ] && configure all "$@"; then
@@ -141,18 +141,18 @@ else
         exit 1
     fi
 fi
-# build SECONDS NAME TARGET...
+# build SECONDS NAME TARGET...: builds the targets as a part.
 build() {
     local most=$1
     [ -z "$build_only" ] || most=$most_s
     part "$most" "build of $2" cmake --build "$tree" -j "$cores" --target "${@:3}"
 }
-build 240 "the kernels and their tests" kernel_conformance || exit 1 # nothing can be run without
+build 240 "the kernels and their tests" kernel_conformance || exit 1 # required by all parts
 tests=(train_compare device_cuda snapshot_rate)
 [ "$whole" = alone ] || tests+=(model_golden)
 if [ -n "$whole" ] && ! build 120 "library and trainer" dcp-train dcp-inspect "${tests[@]}"; then
     [ -z "$build_only" ] || exit 1
-    whole= # the kernels can be tried
+    whole= # the kernels can be tested nevertheless
 fi
 if [ -n "$build_only" ]; then
     echo "gpu.sh: built in $tree; nothing was run"
@@ -161,7 +161,8 @@ fi
 
 suite=$tree/tests/bin/kernel_conformance
 [ -x "$suite" ] || suite=$tree/bin/kernel_conformance
-# sanitize COMMAND...: 77, and why at last, where compute-sanitizer does not take the device
+# sanitize COMMAND...: exits with 77, and the reason as the last line, if compute-sanitizer does not
+# support the device
 sanitize() {
     local said status
     said=$(compute-sanitizer --error-exitcode 1 --launch-timeout 60 "$@" 2>&1)
@@ -170,7 +171,7 @@ sanitize() {
     [ $status -eq 0 ] || ! grep -m 1 -iE '^=+ .*(device|gpu).*(not supported|unsupported)' <<<"$said" || exit 77
     exit $status
 }
-# sanitized SECONDS NAME COMMAND...
+# sanitized SECONDS NAME COMMAND...: runs COMMAND under compute-sanitizer as a part.
 sanitized() {
     if command -v compute-sanitizer >/dev/null; then
         part "$1" "$2 under compute-sanitizer" bash -c "$(declare -f sanitize); sanitize \"\$@\"" - "${@:3}"
@@ -179,8 +180,8 @@ sanitized() {
     fi
 }
 
-# What is right comes first, in at most 335 s, then how fast it is, and last what is slow.
-part 45 "kernels conform to their references" "$suite" cuda || failed=1 # also where it finds no GPU
+# Correctness comes first, in at most 335 s, then speed, and slow parts last.
+part 45 "kernels conform to their references" "$suite" cuda || failed=1 # runs even if it finds no GPU
 
 if [ -n "$whole" ]; then
     export DCP_BIN=$PWD/$tree/bin DCP_SOURCE=$PWD TRAIN_COMPARE=$PWD/$tree/tests/bin/train_compare
@@ -194,7 +195,7 @@ if [ -n "$whole" ]; then
     [ "$whole" = alone ] || part 70 "the same bits on 1, 2 and 4 ranks of one GPU, and through kills" tests/trainer/train_same_bits.py
     part 40 "a killed rank ends the others, and the saved steps stay" tests/trainer/train_killed.py
 
-    # Where steps of 10 GB go: to memory, so that no disk is measured, if there is room.
+    # Steps of 10 GB go to memory if it suffices, so no disk is measured.
     room=$(df --output=avail -B 1G /dev/shm 2>/dev/null | tail -n 1)
     steps_dir=$(mktemp -d -p "$([ "${room:-0}" -ge 45 ] && echo /dev/shm || echo "$build")")
     trap 'rm -rf "$steps_dir"' EXIT

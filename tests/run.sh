@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/run.sh [--quick]: sets up, builds and tests everything: the whole suite in the release build,
-# with the code for GPUs where nvcc is, then the unit and mpi tests once more under ASan and UBSan.
-#   --quick   the tests with label `quick` in the release build alone, in at most three minutes after
-#             an incremental build; says at its end what it left out
+# including the code for GPUs if nvcc is installed, then the unit and mpi tests under ASan and UBSan.
+#   --quick   only the tests with label `quick`, in the release build, in at most three minutes after
+#             an incremental build; prints at its end what it left out
 #   --help
-# Ends with ctest's summary. Exit: 0 all passed; 2 wrong usage; else something failed.
+# Ends with ctest's summary. Exit: 0 all passed; 2 wrong usage; otherwise something failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,7 +23,7 @@ case $#:${1-} in
 esac
 cmake/setup.sh --tests
 . cmake/mpi-env.sh
-strict=() # other compilers than those of CI warn of other things
+strict=() # warnings are errors only in CI, because other compilers have other warnings
 [ -z "${CI:-}" ] || strict=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON)
 
 if [ "$quick" ]; then

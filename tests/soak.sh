@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# tests/soak.sh [--hosts] MINUTES [SEED [DIR]]: trains small models under dcp-run for so long, while ranks,
-# mpirun and dcp-run are killed and stopped, disks are full or fail, and bytes flip; then compares
-# with an undisturbed run and looks for what is left over. SEED decides what is done, in which order
-# and to whom; when it meets the run is up to the machine. It is printed, as is a summary at the end.
-# DIR, which must not exist, gets logs and files of a run that failed.
+# tests/soak.sh [--hosts] MINUTES [SEED [DIR]]: trains small models under dcp-run for MINUTES while ranks,
+# mpirun and dcp-run are killed and stopped, disks fill up or fail, and bytes flip. Then compares the
+# results with those of an undisturbed run, and looks for leftovers. SEED determines the faults, their
+# order and their targets; the moment when a fault hits depends on the machine. The seed is printed, and
+# a summary at the end. DIR, which must not exist, gets logs and files of a run that failed.
 # --hosts: on three hosts, which are namespaces (as root); hosts and links are lost as well.
-# Everything is in namespaces of its own, and in memory: whatever happens, nothing stays.
-# Exit: 0 all is well; 1 a failure; 2 wrong usage; 77 no namespaces here.
+# Everything runs in its own namespaces and in memory, so nothing is left however it ends.
+# Exit: 0 no failure; 1 a failure; 2 wrong usage; 77 namespaces are not available.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-if [ "${1-}" = inside ]; then # process 1 of the namespaces: bash waits for orphans
+if [ "${1-}" = inside ]; then # process 1 of the namespaces; bash reaps orphans
     shift
     mount -t tmpfs -o size=400m none "$SOAK_FOLDER"
     mount -t tmpfs -o size=200m none /dev/shm
@@ -35,7 +35,7 @@ export CRASH_INJECT=${CRASH_INJECT:-$DCP_SOURCE/build/tests/bin/crash_inject.so}
 }
 seed=${2-$((RANDOM * 32768 + RANDOM))}
 if [ "$hosts" ]; then
-    # as in the suite: ranks share few cores
+    # As in the test suite, ranks share few cores.
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
     exec python3 "$here/soak/soak_hosts.py" "$1" "$seed"
 fi
