@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 FAULTS = ("kill", "killall", "EIO", "ENOSPC", "short", "full", "dead")
 STICKY = ("full", "dead")
-PAGES = 8192  # the size that a write needs so that half of it is a short write that a disk may do
+PAGES = 8192  # the size of a write so that half of it is a short write that a disk may do
 
 
 class Failed(Exception):
@@ -65,7 +65,8 @@ class Config:
         return programs.tiers if self.store == "tiers" else programs.state
 
     def old(self):
-        """What may be loaded after a kill, except the new step. Nodes cannot replace a step all at once."""
+        """Returns the steps that may be loaded after a kill, except the new one. Nodes cannot replace a step
+        atomically."""
         older = ("1",) if self.scene in ("replace", "reread") and self.is_private() else ()
         return SCENES[self.scene].old + older
 
@@ -85,7 +86,7 @@ class Config:
         return [*SCENES[self.scene].save, *words, *self.state_words()]
 
     def directories(self, store):
-        """The directories of steps."""
+        """Returns the directories of steps."""
         return [os.path.join(store, n) for n in os.listdir(store)] if self.is_private() else [store]
 
 
@@ -143,7 +144,7 @@ def lost_nodes(number):
 
 
 def losses(config):
-    """Every set of nodes except all; the number has one bit per node."""
+    """Returns every set of nodes except all, as a number with one bit per node."""
     calls = [Call(0, number, "loss of " + str(len(lost_nodes(number))), False, 0, 0,
                   "the files of nodes " + str(lost_nodes(number)))
              for number in range(1, (1 << LOSERS) - 1)]
@@ -157,8 +158,8 @@ def can_be_rebuilt(store, lost):
 
 
 def check_order(config, store, calls):
-    """In each store: everything in the new step's folders is durable before any of them is renamed, and the renames
-    before the end."""
+    """Checks in each store that everything in the new step's folders is durable before any of the folders is
+    renamed, and that the renames are durable before the end."""
     stores = {}
     for root in config.directories(store):
         stores.setdefault(os.path.basename(root).split("-")[0], []).append(root)
@@ -170,7 +171,7 @@ def check_order_of_store(config, roots, calls):
     step = f"step-{int(SCENES[config.scene].save[0]):08}"
     folders = [os.path.join(root, ".tmp-" + step) for root in roots]
     named = {c.path: c.time for c in sorted(calls, key=lambda c: c.time)  # the last: one with flags
-             if c.name.startswith("rename") and  # may have been refused
+             if c.name.startswith("rename") and  # the call may have been refused
              c.path in [os.path.join(root, step) for root in roots]}
     renames = named.values()
     if len(renames) != len(roots):

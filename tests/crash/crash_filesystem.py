@@ -68,7 +68,7 @@ def run_as_two_hosts(programs, mounted, arguments):
 
 
 def save_and_load_on_two_hosts(programs, mounted, kinds):
-    """Both write into one directory, and read what the other has written."""
+    """Both hosts write into one directory, and read what the other one has written."""
     for words in kinds:
         store = tempfile.mkdtemp(dir=mounted[0])
         run_as_two_hosts(programs, mounted, ["save", store, "1", *words])
@@ -80,7 +80,7 @@ def save_and_load_on_two_hosts(programs, mounted, kinds):
 
 
 def use_tools(programs, parent, bin_dir):
-    """The tools read and write there."""
+    """The tools read and write on the file system."""
     store = tempfile.mkdtemp(dir=parent)
     status, _, err = programs.ranks(2, ["save", store, "1", "sharded"])
     if status:
@@ -166,7 +166,8 @@ def parse():
 
 def main():
     options = parse()
-    # our own processes, addresses and shared memory: everything ends with us, and nothing is shared with others
+    # our own processes, addresses and shared memory: everything ends with this process, and nothing is shared
+    # with others
     network = []
     if options.type in VOLUMES:
         network = ["-n"]

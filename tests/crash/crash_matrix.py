@@ -77,7 +77,7 @@ class Matrix:
                 reader.end()
 
     def calls(self, config):
-        """The calls of both ranks, in a save without failures."""
+        """Returns the calls of both ranks, in a save without failures."""
         store, control = self.places[config.place].fresh(config)
         status, _, err = self.save(config, store, control, log=1)
         if status:
@@ -106,7 +106,7 @@ class Matrix:
         return [Case(config, c, f) for c in found for f in faults if c.takes(f)]
 
     def look(self, config, store, may_load, ranks):
-        """The step that loads, one of may_load; and checks that everything is fine afterwards."""
+        """Checks that everything is fine afterwards. Returns the step that loads, one of may_load."""
         if config.is_private():  # a single rank sees only one node
             ranks = LOSERS + 1 if config.scene == "lost" else 3
         status, out, err = self.programs.ranks(ranks, ["next", store, *config.state_words()],
@@ -148,7 +148,7 @@ class Matrix:
             shutil.rmtree(os.path.dirname(store), ignore_errors=True)
 
     def run(self, case):
-        """The step that loads afterwards; raises Failed."""
+        """Returns the step that loads afterwards; raises Failed."""
         if case.config.scene == "lost":
             return self.lose(case)
         scene = SCENES[case.config.scene]

@@ -22,12 +22,12 @@ LIMIT = 120  # seconds within which a server must have started; it needs one
 
 
 class Unavailable(Exception):
-    """Why this file system cannot be made here."""
+    """Says why this file system cannot be made here."""
 
 
 def enter_namespace(*more):
-    """Enters a mount namespace of our own, so that mounts end with us; or does without one. `more`: other options of
-    unshare."""
+    """Enters a mount namespace of our own, so mounts end with this process; if that is not possible, continues
+    without one. `more`: other options of unshare."""
     options = ["-m", *more]
     if os.geteuid() == 0 and ENTERED not in os.environ and \
             not subprocess.run(["unshare", *options, "true"], stderr=subprocess.DEVNULL,
@@ -80,7 +80,7 @@ def folder(*parts):
 
 
 def mount_image(kind, scratch, size="1G"):
-    """A folder on a file system in a file."""
+    """Returns a folder on a file system in a file."""
     if ENTERED not in os.environ:
         raise Unavailable("no mount namespace")
     image, at = os.path.join(scratch, "image"), folder(scratch, kind)
@@ -110,7 +110,7 @@ def set_up_loopback(address):
 
 
 def mount_gluster(kind, scratch, names):
-    """A volume, mounted once for each name. Its daemons' own folders are bound to folders in scratch."""
+    """Mounts a volume once for each name. Its daemons' own folders are bound to folders in scratch."""
     address, socket_path = "192.0.2.1", "/run/glusterd.socket"
     for path in ("/var/lib/glusterd", "/var/log/glusterfs", "/run"):
         if not os.path.isdir(path):
@@ -140,7 +140,7 @@ def mount_gluster(kind, scratch, names):
 
 
 def mount(kind, scratch, mirror_program):
-    """Folders in which the file system is mounted: two if there can be two hosts, otherwise one."""
+    """Returns the folders in which the file system is mounted: two if there can be two hosts, otherwise one."""
     hosts = ("a", "b")
     if kind == "tmpfs":
         at = folder(scratch, kind)

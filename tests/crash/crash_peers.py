@@ -32,7 +32,7 @@ WAYS = ("shared", "messages", "hosts", "table")
 BIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/tests/bin")
 PROGRAM = os.environ.get("CRASH_PEERS", os.path.join(BIN, "crash_peers"))
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split() + ["--enable-recovery", "-n", str(RANKS)]
-PATIENCE = int(os.environ.get("CRASH_PATIENCE", "100"))  # seconds for a whole run; only one that hangs takes so long
+PATIENCE = int(os.environ.get("CRASH_PATIENCE", "100"))  # seconds; only a run that hangs takes that long
 
 Case = collections.namedtuple("Case", "way function victim point on_mpi")
 
@@ -64,7 +64,7 @@ def run(case):
 
 
 def count_points(way, function, on_mpi):
-    """The number of internal points of each rank, from a run in which nobody is killed."""
+    """Returns the number of internal points of each rank, from a run in which no rank is killed."""
     found, output = run(Case(way, function, 0, -1, on_mpi))
     if len(found) != RANKS:
         raise Failed(f"{way} {function}: does not even run:\n{output}")

@@ -28,7 +28,7 @@ class Cases:
         self.programs, self.scratch = programs, scratch
 
     def prepare(self):
-        """Step 1, which one node has lost."""
+        """Makes step 1, which one node has lost."""
         slot = tempfile.mkdtemp(prefix="case.", dir=self.scratch)
         control, store = os.path.join(slot, "control"), os.path.join(slot, "store")
         os.mkdir(control)

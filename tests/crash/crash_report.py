@@ -31,7 +31,7 @@ class Journal:
 
 
 class Tally:
-    """Counts of outcomes by a key of the case, and their table."""
+    """Counts of outcomes by a key of the case, and a table of these counts."""
     def __init__(self, cases, outcomes):
         self.cases, self.outcomes = cases, outcomes
 
@@ -97,7 +97,7 @@ def describe_build():
 
 
 def later_sections(path):
-    """What other tests have written into the same file."""
+    """Returns what other tests have written into the same file."""
     try:
         with open(path, encoding="utf-8") as file:
             return "".join(file.read().partition("\n## ")[1:])

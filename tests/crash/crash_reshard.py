@@ -29,7 +29,7 @@ def reshard(to, *options, **env):
 
 
 def injected(fault, at, *options):
-    """The run and whether it got to that call."""
+    """Runs it. Returns the run, and whether it reached that call."""
     shutil.rmtree(control, ignore_errors=True)
     os.mkdir(control)
     result = reshard(dst, *options, LD_PRELOAD=INJECT, OMPI_COMM_WORLD_RANK="0", INJECT_RANK="0", INJECT_BELOW=dst,
@@ -39,7 +39,7 @@ def injected(fault, at, *options):
 
 
 def step_is(reference):
-    """Whether DST's step has the files of that one."""
+    """Returns true if DST's step has the files of that one."""
     names = [os.path.basename(p) for p in glob.glob(f"{reference}/step-*/*.h5")]
     found = [os.path.basename(p) for p in glob.glob(f"{dst}/step-*/*.h5")]
     folder = lambda d: glob.glob(f"{d}/step-*")[0]
@@ -74,7 +74,7 @@ def each_call(fault):
 
 
 def each_replacement():
-    """Killed while it replaces the step in DST, which has three shards."""
+    """dcp-reshard is killed while it replaces the step in DST, which has three shards."""
     at, fired = 0, True
     while fired:
         at += 1
@@ -90,7 +90,7 @@ def each_replacement():
 
 @cases.shared
 def made():
-    """The source, and its step in two shards ("good") and in three ("old")."""
+    """Makes the source, and its step in two shards ("good") and in three ("old")."""
     done = run(f"{BIN}/dcp-bench", "save", src, "--layers", "1", "--hidden", "128", "--vocab", "1100")
     if done.returncode:
         fail("dcp-bench", done)

@@ -27,7 +27,7 @@ STEP = "step-00000003"
 
 
 def digest(folder):
-    """Of all files' names and bytes, but for what a writer leaves of itself."""
+    """Returns a digest of all files' names and bytes, except for a writer's leftovers."""
     sums = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -53,7 +53,7 @@ def make_folder(path):
 
 
 class Tool:
-    """A command that reads the folder `source`, and what of its output counts."""
+    """A command that reads the folder `source`, and the part of its output that is compared."""
 
     def __init__(self, name, scratch, source, command, made):
         self.name, self.source, self.command = name, f"{scratch}/{source}", command
@@ -87,7 +87,7 @@ class Tool:
             return hashlib.md5(f.read()).hexdigest()
 
     def judge(self, done):
-        """What is wrong; None: nothing."""
+        """Returns what is wrong; None: nothing."""
         if digest(self.source) != self.before:
             return "what is read has changed"
         if done.returncode == 0:
@@ -100,7 +100,7 @@ class Tool:
         return None
 
     def check_each(self, every):
-        """Lets each of the chosen calls fail with each error, and checks what the tool makes of it."""
+        """Makes each of the chosen calls fail with each error, and checks how the tool handles that."""
         tried = errors = 0
         for number, error in enumerate(ERRORS):
             _, calls, _ = self.run(error, 0)
@@ -114,7 +114,7 @@ class Tool:
 
 
 def read_every():
-    """Takes --every from the command line; names of cases are left there."""
+    """Removes --every from the command line and returns its value; names of cases stay there."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=47)
     known, sys.argv[1:] = parser.parse_known_args()
@@ -123,7 +123,7 @@ def read_every():
 
 @cases.shared
 def sources():
-    """A checkpoint in each layout and a Hugging Face folder. Returns the folder that holds them."""
+    """Makes a checkpoint in each layout and a Hugging Face folder. Returns the folder that contains them."""
     scratch = os.getcwd()
     subprocess.run([os.environ["MAKE_CHECKPOINT"], f"{scratch}/global", "3"], check=True,
                    stdout=subprocess.DEVNULL)

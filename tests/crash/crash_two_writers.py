@@ -43,7 +43,7 @@ from crash_cases import Failed
 from crash_programs import WATCHDOG, Programs, linked_copy, pids
 from crash_report import ROOT
 
-# steps before, what the first saves or removes, what the second saves, with other content
+# the steps before; what the first writer saves or removes; what the second one saves, with other content
 SCENES = {
     "plain": (["1"], "2 new", "2 replace"),
     "replace": (["1", "2"], "2 new replace", "2 replace"),
@@ -66,7 +66,7 @@ class Case:
     end: str
     rank: int
     at: int
-    has_opened: bool  # that is, after the first one has taken over the store
+    has_opened: bool  # after the first writer has taken over the store
 
     @property
     def name(self):
@@ -101,7 +101,7 @@ class Writer:
                                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def wait_for_stop(self, rank):
-        """Returns true if it was stopped at its call, and did not end before."""
+        """Returns true if the writer was stopped at its call, and did not end before."""
         end = time.monotonic() + WATCHDOG
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -142,7 +142,7 @@ class Writer:
             return status, err.read()
 
     def clear(self):
-        """Removes everything of it."""
+        """Removes all its files."""
         for pid in pids(self.control):
             if state_of(pid) not in "XZ":
                 with contextlib.suppress(ProcessLookupError):
@@ -156,7 +156,7 @@ def directories(store, scene):
 
 
 def contents(store, scene):
-    """What the second one left, which nothing may change. Temporary files may come and go."""
+    """Returns the contents that the second writer left, which nothing may change. Temporary files may come and go."""
     found = {}
     for directory in directories(store, scene):
         for name in sorted(os.listdir(directory)):
@@ -246,7 +246,7 @@ class Writers:
             shutil.rmtree(slot, ignore_errors=True)
 
     def is_held(self, first, store, case):
-        """Returns true if the first one has the store in all of its parts. Removes the lock."""
+        """Returns true if the first writer holds the store in all of its parts. Removes the lock."""
         held = True
         for node, directory in enumerate(directories(store, case.scene)):
             lock = os.path.join(directory, ".lock")
