@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the tokenizers of this folder, as GPT-2, Llama 3 and Qwen have them but small, and the ids that
-the `tokenizers` package (0.23) gives for sample.txt."""
+"""Makes the tokenizers of this folder, which are like those of GPT-2, Llama 3 and Qwen but small, and the ids that the
+`tokenizers` package (0.23) gives for sample.txt."""
 import json
 import os
 
