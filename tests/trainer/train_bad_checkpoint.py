@@ -5,7 +5,7 @@ from train_lib import (cases, check, config, losses, make_text, messages, metric
                        step_path, steps, train)
 
 def fresh():
-    """The four steps as they were saved."""
+    """Restores the four steps as they were saved."""
     shutil.rmtree("ckpt", ignore_errors=True)
     shutil.copytree("kept", "ckpt", symlinks=True)
 

@@ -7,7 +7,7 @@ from train_lib import (BIN, cases, check, config, losses, make_text, messages, m
 
 @contextlib.contextmanager
 def mounted(path, options):
-    """A tmpfs. Skips the case if this process may not mount."""
+    """Mounts a tmpfs. Skips the case if this process may not mount."""
     os.mkdir(path)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path],
                           capture_output=True)

@@ -54,7 +54,7 @@ def test_progress_and_a_requested_save_and_end():
 
 @cases.shared
 def trained():
-    """Step 2 of the run."""
+    """Trains to step 2 of the run."""
     cases.use(inputs)
     train(1, "config.json", "max_steps=2")
 

@@ -11,7 +11,7 @@ CHANGED = "data.path, whose samples have the checksum"
 
 
 def resumed(name, steps, *args, **keys):
-    """The messages of a resume of a copy of the first run."""
+    """Returns the messages of a resume of a copy of the first run."""
     shutil.rmtree(name, ignore_errors=True)
     shutil.copytree("ckpt", name)
     c = {**over, "max_steps": steps, **keys}
@@ -32,7 +32,7 @@ def trained():
 
 def test_the_same_samples_in_other_files_are_accepted():
     text = cases.use(trained)
-    # They have another name and another time, and come from two files.
+    # The files have another name and another time, and two files replace one.
     os.mkdir("parts")
     for name, part in (("a", text[:4321]), ("b", text[4321:])):
         open(f"parts/{name}", "wb").write(part)
@@ -63,7 +63,7 @@ def test_the_ring_is_a_warning():
 
 def test_other_evaluation_data_are_a_warning():
     cases.use(trained)
-    # They are not part of the state, but losses of evaluations are not comparable.
+    # Evaluation data are not part of the state, but losses of evaluations are then not comparable.
     train(1, config("eval.json", **{**over, "data": {"eval_path": "short"}}, checkpoint={"dir": "evaluated"},
                     metrics=None))
     check(state(2, "evaluated") == state(2), "evaluation data are in the state")

@@ -24,7 +24,7 @@ def numbers(name):
 
 
 def tensors(path, section):
-    """Shape and bytes of each tensor of an export."""
+    """Returns shape and bytes of each tensor of an export."""
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()

@@ -12,8 +12,8 @@ GIVEN = ["model=model.json", "data.path=text", "data.sequence_length=128"]
 
 
 def dry_run(path, *overrides):
-    """The warnings of a dry run."""
-    overrides = [o for o in overrides if o != "device=cuda"]  # this machine may have none
+    """Returns the warnings of a dry run."""
+    overrides = [o for o in overrides if o != "device=cuda"]  # this machine may have no GPU
     _, err = train(1, path, *GIVEN, *overrides, "--dry-run")
     check("would start at random" in messages(err)[-1], f"{path}: {err}")
     return [m for m in messages(err) if m.startswith(f"dcp-train: warning: {path}: ")]

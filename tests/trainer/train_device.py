@@ -68,7 +68,7 @@ def test_the_ring():
 
 def test_a_classifier():
     make_text()
-    # Its evaluation uses the logits.
+    # The evaluation of this model uses the logits.
     vit = f"{SOURCE}/tests/data/golden/vit"
     compare("vit", [(2, {})], model=vit, init=vit, train_batch_size=4, train_micro_batch_size_per_gpu=2,
             data={"type": "safetensors", "path": f"{vit}/golden.safetensors", "sequence_length": 32,
@@ -100,7 +100,7 @@ def test_a_run_moves_between_the_cpu_and_the_device():
 def test_without_a_device_cuda_is_refused():
     make_text()
     train_lib.TRAINER = PLAIN
-    if "oneDNN" in run("auto", 1, "auto", max_steps=1): # auto has found none
+    if "oneDNN" in run("auto", 1, "auto", max_steps=1):  # auto has found no device
         _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"}), expect=2)
         said = messages(err)[-1]
         check("device: cuda: " in said and "device=cpu" in said, f"says: {said}")

@@ -30,7 +30,7 @@ def compare_with_plan(err, ranks):
 
 
 def of_a_gpu(ranks, *args):
-    """MiB per rank by --plan, in each way, without what libraries take, since the stand-in has none."""
+    """Returns MiB per rank by --plan, in each way, without the libraries' memory, since the stand-in has none."""
     out = tool(train_lib.TRAINER, "config.json", "--plan", "--ranks", ranks, *args).split("on a GPU of its own")[1]
     libraries, *mib = map(float, re.findall(r"^  \D+([0-9.]+)$", out.split("GPU of 8")[0].split("GPUs of 8")[0], re.M))
     return [n - libraries for n in mib]

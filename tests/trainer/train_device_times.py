@@ -23,7 +23,7 @@ def run(name, ranks, device="cuda", steps=3, offload=False, **env):
 
 
 def ticks(lines, key):
-    """The number of ticks, which is the same in each step."""
+    """Returns the number of ticks, which is the same in each step."""
     found = {line[key] for line in lines}
     check(len(found) == 1 and min(found) > 0 and min(found) % TICK == 0, f"{key}: {found}")
     return found.pop() / TICK
@@ -54,7 +54,7 @@ def test_phases_are_timed_by_the_device():
     check({line["device_peak_bytes"] for line in lines} == {taken}, f"{taken} bytes were taken: {lines}")
     check(f"the device's memory of the largest rank peaked at {taken / 2**20:.1f} MiB" in err, err)
     rows = {name: float(s) for name, s in re.findall(r"(forward|backward) +([0-9.]+)", err)}
-    check(rows["forward"] == 3 * forward * TICK, f"{rows}, of {forward} products a step")  # without those of evaluations
+    check(rows["forward"] == 3 * forward * TICK, f"{rows}, of {forward} products a step")  # without evaluations
 
 
 def test_one_rank_computes_twice_as_much():
@@ -67,7 +67,7 @@ def test_one_rank_computes_twice_as_much():
 def test_an_offloaded_update_is_waited_for():
     cases.use(inputs)
     one, _ = run("offloaded", 1, offload=True)
-    ticks(one, "optimizer_s")  # the host waits for it
+    ticks(one, "optimizer_s")  # the host waits for the device
 
 
 def test_a_slow_rank_is_named():

@@ -51,7 +51,7 @@ def test_dcp_run_tries_again_after_a_failing_disk():
 
 def test_a_directory_without_permission_is_a_wrong_configuration():
     cases.use(inputs)
-    # For root, it is a folder that cannot be changed, otherwise one without the permission.
+    # For root, the folder is one that cannot be changed; otherwise one without the permission.
     os.mkdir("closed")
     as_root = os.getuid() == 0
     if as_root:

@@ -10,7 +10,7 @@ GOLDEN = f"{SOURCE}/tests/data/golden"
 
 
 def read(path):
-    """Name to (dtype, shape, bytes) of a safetensors file."""
+    """Returns name to (dtype, shape, bytes) of a safetensors file."""
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()
@@ -77,7 +77,7 @@ def test_files_of_base_models_start_the_same_run():
             shutil.copy(f"{GOLDEN}/{family}/config.json", family)
             write(f"{family}/model.safetensors", {**base, **surplus})
             data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
-                    "sequence_length": None}  # the file's
+                    "sequence_length": None}  # that of the file
             results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1,
                              fsdp={"activation_checkpointing": ranks == 2})
                        for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]

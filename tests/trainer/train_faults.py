@@ -37,7 +37,7 @@ def records(path, n=64, bad=(), masked=()):
 
 
 data = {"type": "records", "sequence_length": 32}
-MANY = 5000  # so many that only some are checked before the first step
+MANY = 5000  # only some of these are checked before the first step
 BAD = 4321
 
 

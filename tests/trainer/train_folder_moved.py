@@ -34,7 +34,7 @@ def test_a_moved_directory_ends_the_run():
         check(" is not saved: " not in said, f"it went on: {said}")
         check(not os.path.exists("ckpt"), "a directory is made in its place")
 
-        # dcp-run would restart it so, if it had seen a step and no reason.
+        # dcp-run would restart the run if it had seen a step and no reason.
         os.environ["DCP_RUN_RESTART"] = "1"
         _, err = train(ranks, moved, expect=2)
         check("holds no step any more" in messages(err)[-1], err)

@@ -16,7 +16,7 @@ def over(name, **more):
 
 
 def tensors(a, b):
-    """Status of each tensor's comparison."""
+    """Returns the status of each tensor's comparison."""
     done = subprocess.run([f"{BIN}/dcp-inspect", "diff", a, b, "--json", "--all", "--ignore-meta"],
                           capture_output=True, text=True)
     check(done.returncode in (0, 1), done.stderr)

@@ -12,7 +12,7 @@ LOSS, NORM, GRADIENTS, BF16, BF16_GRADIENTS = 1e-5, 5e-5, 2e-5, 2e-2, 2.5e-2
 if "DCP_TEST_DEVICE" in os.environ:
     RUNS = [(1, 1, False), (2, 1, False), (1, 4, False), (1, 1, True)]
     LOSS = NORM = GRADIENTS = 1e-4
-if "DCP_TEST_RANKS" in os.environ:  # at most so many ranks; a build without MPI has one
+if "DCP_TEST_RANKS" in os.environ:  # the maximum number of ranks; a build without MPI has one
     RUNS = [run for run in RUNS if run[0] <= int(os.environ["DCP_TEST_RANKS"])]
 
 

@@ -22,7 +22,7 @@ def run(name, ranks, groups=1, leaves=16, device="cpu", **fsdp):
 
 
 def planned(ranks):
-    """MiB sent to other groups, as planned for the configuration of the last run."""
+    """Returns the planned MiB sent to other groups, for the configuration of the last run."""
     text = tool("dcp-train", "config.json", "--plan", "--ranks", ranks)
     return float(re.search(r"to other groups +([0-9.]+)", text)[1])
 

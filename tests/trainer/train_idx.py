@@ -14,7 +14,7 @@ def put(path, dims, elements):
 
 
 def image(label):
-    """An image with one bright quarter, whose place is the class."""
+    """Returns an image with one bright quarter, whose position is the class."""
     return [rng.randrange(160, 256) if (y >= SIDE // 2) * 2 + (x >= SIDE // 2) == label else rng.randrange(96)
             for y in range(SIDE) for x in range(SIDE)]
 

@@ -8,7 +8,7 @@ SOURCE_FOLDER = f"{SOURCE}/tests/data/golden/qwen3"
 
 
 def read(path):
-    """Header and data of a safetensors file."""
+    """Returns header and data of a safetensors file."""
     with open(path, "rb") as f:
         size = struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(size))

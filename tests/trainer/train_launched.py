@@ -11,7 +11,7 @@ MPIEXEC = os.environ["DCP_MPIEXEC"]
 
 
 def mpirun(name, *lines):
-    """PATH with an mpirun that runs these lines of sh."""
+    """Returns a PATH with an mpirun that runs these lines of sh."""
     os.mkdir(name)
     with open(f"{name}/mpirun", "w") as f:
         print("#!/bin/sh", *lines, sep="\n", file=f)

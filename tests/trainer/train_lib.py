@@ -99,7 +99,7 @@ class Run:
         return file.read().decode(errors="replace")
 
     def pids(self):
-        """The ranks' processes; none until all have started."""
+        """Returns the ranks' processes; none until all have started."""
         if self.ranks == 1:
             return [self.process.pid]
         found = []
@@ -172,7 +172,7 @@ def train_killed(directory):
 
 
 def messages(err):
-    """The lines of dcp-train itself, without those of mpirun."""
+    """Returns the lines of dcp-train itself, without those of mpirun."""
     return [line for line in err.splitlines() if line.startswith("dcp-train: ")]
 
 
@@ -181,14 +181,14 @@ def metrics(path="metrics.jsonl"):
 
 
 def json_at(tree, path):
-    """The value at the keys `path`, which are separated by dots."""
+    """Returns the value at the keys `path`, which are separated by dots."""
     for key in path.split("."):
         tree = tree[key]
     return tree
 
 
 def losses(path="metrics.jsonl"):
-    """Step, loss and norm of each line as written, to the last digit."""
+    """Returns step, loss and norm of each line as written, to the last digit."""
     return [line.split(", \"lr\"")[0] for line in open(path)]
 
 
@@ -216,7 +216,7 @@ def tool(*args, expect=0):
 
 
 def sizes(path):
-    """The L2 norm of each parameter of a checkpoint."""
+    """Returns the L2 norm of each parameter of a checkpoint."""
     out = path.replace("/", ".") + ".hf"
     tool("dcp-export", path, out)
     with open(f"{out}/model.safetensors", "rb") as f:

@@ -45,12 +45,12 @@ def test_the_peak_is_within_the_formula_and_the_plan():
             over["checkpoint"]["staging_mb"] = 0 if last == 1 else 64
             _, err = train(ranks, config(**over, max_steps=last))
             activations = float(re.search(r"([0-9.]+) activations", err)[1]) * MIB
-            kept = LAYERS * 32 * 4 * (2 * 512 + 2 * 256 + HIDDEN + 2 * INNER)  # of the blocks, at least
+            kept = LAYERS * 32 * 4 * (2 * 512 + 2 * 256 + HIDDEN + 2 * INNER)  # at least the bytes of the blocks
             if ranks < 4:
                 plain = activations
             check(plain > kept, f"{plain} bytes of activations")
             check(ranks < 4 or activations < plain - 0.8 * kept, f"{activations} of {plain} bytes with checkpointing")
-            held = (1 if ranks == 2 else 4) * whole / ranks  # all but the gradients is offloaded
+            held = (1 if ranks == 2 else 4) * whole / ranks  # everything except the gradients is offloaded
             # what a save beside a step has in flight; and the third step's ranks have loaded before: on a busy
             # machine one in some twenty peaks at 16 MiB more than the others, as many as a load's buffers have
             slack = ({1: 56, 3: 160} if ranks == 2 else {1: 96, 3: 112})[last]
@@ -76,7 +76,7 @@ def test_the_peak_is_within_the_formula_and_the_plan():
 
 def test_saves_without_copies_have_one_predicted_figure():
     make_text()
-    # The options take or spare memory.
+    # These options use or save memory.
     small = {**model, "num_hidden_layers": 1}
     for ranks, leaves, of, engine, options in (
             (1, 1, MODEL, "auto", {"max_steps": 6}),  # small saves use the same buffer each time

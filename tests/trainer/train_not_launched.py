@@ -30,7 +30,8 @@ def inputs():
 
 def test_a_rank_without_memory_is_tried_again():
     cases.use(inputs)
-    # Its program is not loaded, MPI_Init fails, or it comes to its first messages, which Open MPI would lose.
+    # Its program is not loaded, or MPI_Init fails, or it reaches its first messages, which Open MPI would
+    # lose.
     train(1, config("whole.json", max_steps=2, checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
     for limit in (100000, 200000, 280000):
         with cases.part(f"{limit}"):
@@ -51,7 +52,7 @@ def test_a_rank_that_refuses_is_not_tried_again():
 
 def test_a_full_folder_of_mpirun_ends_the_run():
     cases.use(inputs)
-    # mpirun has no room for its folder, or for the files in it.
+    # mpirun has no space for its folder, or for the files in it.
     os.mkdir("tiny")
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=6", "tmpfs", "tiny"],
                       capture_output=True).returncode != 0:

@@ -11,7 +11,7 @@ NAME = "123456789abcdef"  # the first digit, 0, is left out
 
 
 def killed(*args, name=NAME):
-    """A run whose ranks are killed when all of them have published steps."""
+    """Starts a run whose ranks are killed when all of them have published steps."""
     os.environ["DCP_RUN_NAME"] = name
     run = BoardRun(2, "config.json", *args)
     check(run.wait_for(lambda: run.pids() and all(e.published > 3 for e in run.entries()), "published steps"),

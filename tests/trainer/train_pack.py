@@ -22,7 +22,7 @@ def records():
 
 @cases.shared
 def one_rank():
-    """A run on one rank. Returns the number of samples per epoch."""
+    """Runs on one rank. Returns the number of samples per epoch."""
     cases.use(records)
     configured("on-1")
     said = "".join(train(1, "config.json"))
@@ -58,7 +58,7 @@ def test_another_strategy_gives_the_same():
 
 def test_the_loss_of_all_records_is_that_without_packing():
     samples = cases.use(one_rank)
-    # The batch has as many samples as there are, so the loss of the first step is that of all records.
+    # The batch contains all samples, so the loss of the first step is that of all records.
     loss = {}
     for pack in False, True:
         for family, model in ("qwen3", MODEL), ("gpt2", {"model_type": "gpt2", "vocab_size": 259, "n_embd": 32,

@@ -80,8 +80,9 @@ def test_ranks_without_work_are_a_warning():
 
 
 def fitting(*before):
-    """The plan's line about this machine, and the output. Limits count that Slurm's --mem or a pod would set."""
-    big = ["model.vocab_size=500000", "zero_optimization.stage=0"]  # more than the program itself takes
+    """Returns the plan's line about this machine, and the output. Limits that Slurm's --mem or a pod would set
+    count."""
+    big = ["model.vocab_size=500000", "zero_optimization.stage=0"]  # more than the program itself uses
     done = subprocess.run([*before, f"{BIN}/dcp-train", "config.json", *big, "--plan", "--ranks", "4"],
                           capture_output=True, text=True, timeout=TIMEOUT)
     check(done.returncode == 0, f"{before}: {done.stderr}")
@@ -97,7 +98,8 @@ def test_wrong_options_are_refused():
 
 
 def in_group(parent, limit_file, limit):
-    """The line of a process in a new group within another new one, which has the limit; None: no group can be made."""
+    """Returns the line of a process in a new control group within another new one, which has the limit; None if no
+    group can be made."""
     outer = f"{parent}/dcp-plan-{os.getpid()}"
     inner = f"{outer}/inner"
     try:

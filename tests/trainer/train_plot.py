@@ -57,7 +57,7 @@ def test_peaks_of_many_steps_are_kept():
 
 
 def test_stalls_of_microseconds_do_not_fill_the_axis():
-    # The axis goes to 10 ms.
+    # The axis extends to 10 ms.
     write("still.jsonl", [line(s, save_stall_s=1e-6 * (s % 7)) for s in range(1, 101)])
     curves, texts, dots = draw("still.jsonl")
     check("10" in texts and heights(curves[-1]) < 1, f"noise fills an axis: {heights(curves[-1])}, {texts}")

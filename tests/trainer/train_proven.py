@@ -9,7 +9,7 @@ STEPS = 4
 
 
 def run(name, ranks, *args, layout="global", stage=3, expect=0, optimizer="AdamW", **fsdp):
-    """State ids by step, as the run wrote them."""
+    """Returns state ids by step, as the run wrote them."""
     path = config(model=small, data={"sequence_length": 16}, max_steps=STEPS, train_batch_size=5,
                   train_micro_batch_size_per_gpu=1, scheduler={"type": "constant", "params": {}},
                   zero_optimization={"stage": stage}, fsdp=fsdp, metrics=f"{name}.jsonl",

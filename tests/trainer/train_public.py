@@ -42,7 +42,7 @@ def configuration(name, entry):
 
 
 def tensors_of(config):
-    """The tensors that config.json requires, with the names that the folder's own writer uses."""
+    """Returns the tensors that config.json requires, with the names that the folder's own writer uses."""
     if config["model_type"] == "gpt2":
         n, v = config["n_embd"], config["vocab_size"]
         layer = {"ln_1.weight": (n,), "ln_1.bias": (n,), "ln_2.weight": (n,), "ln_2.bias": (n,),

@@ -30,12 +30,13 @@ MISTRAL = {"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_toke
 BY = {"hidden_size": 8, "head_dim": 8, "intermediate_size": 32, "num_hidden_layers": 8}  # the number of heads stays
 MODELS = {"llama": (LLAMA, 1235814400), "qwen": (QWEN, 494032768), "mistral": (MISTRAL, 7241732096)}
 
-# The upper byte of a bf16, from a random one: 1 to 2 or half of it, and 0.008 to 0.03 of both signs.
+# The upper byte of a bf16, from a random byte: values of 1 to 2 or half of that, and 0.008 to 0.03, with both
+# signs.
 NEAR_1, SMALL = bytes([0x3F] * 256), bytes(0x3C if i % 2 else 0xBC for i in range(256))
 
 
 def shapes(c):
-    """Shapes of the tensors of a decoder, in the order of their names."""
+    """Returns the shapes of the tensors of a decoder, in the order of their names."""
     hidden, inner, heads, kv = (c[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads",
                                                "num_key_value_heads"))
     dim = c.get("head_dim", hidden // heads)
@@ -56,7 +57,7 @@ def shapes(c):
 
 
 def write_folder(name, c):
-    """Weights as transformers writes them: bf16, sorted by name, in one file."""
+    """Writes weights as transformers does: bf16, sorted by name, in one file."""
     os.mkdir(name)
     with open(f"{name}/config.json", "w") as f:
         json.dump(c, f, indent=2)

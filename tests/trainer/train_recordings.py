@@ -110,7 +110,7 @@ def test_a_truncated_file_is_refused():
 
 
 def test_an_error_in_the_last_of_many_records_is_found():
-    # It is found before the first step.
+    # The error is found before the first step.
     many = recordings(4200)
     last = many["frame_starts"][2][-2:]
     for name, at, new, *words in (("codes", -1, 99, f"code 3 of frame {last[1] - last[0] - 1} of record 4199 is 99"),

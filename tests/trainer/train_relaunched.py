@@ -60,7 +60,7 @@ def test_a_run_continues_after_dcp_run_was_killed():
         run.wait()
         run.stderr.close()
         newest = max(steps())
-    while not takes_lock():  # killed ranks may publish some steps more
+    while not takes_lock():  # killed ranks may publish some more steps
         time.sleep(0.01)
     last = max(steps()) + 2
     config("killed.json", max_steps=last, scheduler=constant, metrics="lines.jsonl")
@@ -74,7 +74,7 @@ def test_a_run_continues_after_dcp_run_was_killed():
 
 @cases.shared
 def finished():
-    """A run of two steps that is over."""
+    """Makes a run of two steps that is over."""
     cases.use(inputs)
     train(1, config("killed.json", max_steps=2, scheduler=constant, metrics="lines.jsonl"))
 
@@ -100,7 +100,7 @@ def test_a_store_that_becomes_free_is_used():
     holder = hold()
     run = launch("-n", "2", "--grace", "1000")
     said = ""
-    while "waiting for up to 1000 s" not in said:  # until then it does not end
+    while "waiting for up to 1000 s" not in said:  # until then the run does not end
         line = run.stderr.readline()
         check(line, f"does not wait: {said}")
         said += line

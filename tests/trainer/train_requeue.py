@@ -42,7 +42,7 @@ def interrupted():
 
 @cases.shared
 def finished():
-    """The interrupted run, continued to its end. Returns the step from which it continued, and its messages."""
+    """Continues the interrupted run to its end. Returns the step from which it continued, and its messages."""
     cases.use(interrupted)
     saved = newest()
     _, err = train(1, *from_three)

@@ -44,7 +44,7 @@ def resized(name, given, starts):
 
 @cases.shared
 def inputs():
-    with open("text", "w") as f:  # 23 samples per epoch, 14 a step: no step begins with an epoch but the first
+    with open("text", "w") as f:  # 23 samples per epoch and 14 per step: only the first step begins with an epoch
         f.writelines(f"{i * i % 97} times {i}\n" for i in range(1000))
     with open("text", "r+") as f:
         f.truncate(23 * 128 + 1)
@@ -66,7 +66,7 @@ def whole_run():
 
 def test_a_step_goes_to_the_checkpoint_directory():
     cases.use(whole_run)
-    # It is not due for this step.
+    # No save is due at this step.
     at, told = resized("shared", settings("shared", every=1000), (4, 8, 3, 4))
     check(steps("shared") == [*at, LAST], f"{steps('shared')}, handed over at {at}")
     is_whole("shared")

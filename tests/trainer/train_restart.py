@@ -7,7 +7,7 @@ from train_lib import (BIN, cases, check, config, losses, make_text, state, step
 
 
 def restarted(name, *overrides, told):
-    """A run under dcp-run that loses a rank once it has published a few steps."""
+    """Runs under dcp-run and loses a rank after some published steps."""
     directory = f"checkpoint.dir={name}"
     with open(f"{name}.err", "w+") as err:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "1", "--",

@@ -21,7 +21,7 @@ def idx(model):
 
 VIT = {"model_type": "vit", "image_size": 4, "patch_size": 2, "num_channels": 1, "hidden_size": 8,
        "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
-ROWS = [  # name, options, True if losses and state are those of the first row
+ROWS = [  # name, options, and True if losses and state are those of the first row
     ("constant", {}, True),
     ("linear", schedule("linear"), False),
     ("cosine", schedule("cosine"), False),
@@ -43,7 +43,7 @@ ROWS = [  # name, options, True if losses and state are those of the first row
 
 
 def progress(path):
-    """The values that do not depend on the clock or the number of ranks."""
+    """Returns the values that do not depend on the clock or the number of ranks."""
     keys = ("step", "loss", "grad_norm", "lr", "tokens", "eval_loss", "eval_accuracy")
     return [{key: line[key] for key in keys if key in line} for line in metrics(path)]
 

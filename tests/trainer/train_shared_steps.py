@@ -34,7 +34,7 @@ def is_frozen(path):
 
 @cases.shared
 def plain():
-    """A run on the usual disk. Returns the size of a step in bytes."""
+    """Runs on the usual disk. Returns the size of a step in bytes."""
     with open(f"{SOURCE}/tests/data/golden/talker/config.json") as file:
         model = json.load(file)
     model["talker_config"] |= {"text_vocab_size": 8192, "text_hidden_size": 256}

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_with_a_save_also_if_launchers_send_sigterm():
 def test_a_second_sigint_ends_a_long_step():
     make_text()
     endless = config(checkpoint={"every": 0}, max_steps=1000000, scheduler={"type": "constant"})
-    run = Run(1, endless, "checkpoint.dir=ended", "train_batch_size=1000000")  # a step of hours
+    run = Run(1, endless, "checkpoint.dir=ended", "train_batch_size=1000000")  # a step that takes hours
     run.wait_for(lambda: "random start" in run.text(run.err), "the start")
     os.kill(run.process.pid, signal.SIGINT)
     run.wait_for(lambda: SECOND in run.text(run.err), "the answer to SIGINT")

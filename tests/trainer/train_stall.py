@@ -8,7 +8,7 @@ from train_lib import (BIN, cases, check, config, fail, losses, make_text, state
 
 
 def hung(name, until_ready, *options):
-    """A run of two ranks, of which one is stopped once until_ready() holds; its stderr."""
+    """Runs two ranks, and stops one of them once until_ready() holds. Returns stderr."""
     with open(f"{name}.err", "w") as err:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "2", "--stall", "4", *options,
                                 "--", TRAINER, "config.json", f"checkpoint.dir={name}", f"metrics={name}.jsonl"],

@@ -85,7 +85,7 @@ def lost_all_memory():
 @cases.shared
 def fewer_ranks():
     killed, whole = cases.use(lost_all_memory)
-    # None of them sees the third one's memory, which is rebuilt.
+    # No rank sees the third node's memory, which is rebuilt.
     _, err = train(2, settings(killed + 6, memory, disk, every=2))
     expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt",
            "survives the loss of 0 failure domains from now on, not of 1")
@@ -95,7 +95,8 @@ def fewer_ranks():
 @cases.shared
 def more_ranks():
     killed, whole = cases.use(fewer_ranks)
-    # They see all that two ranks left, which is in memory only. max_steps is reached, so the step is saved.
+    # The ranks see all that two ranks left, which is only in memory. max_steps is reached, so the step is
+    # saved.
     shutil.rmtree(step_path(killed + 6, "parts"))
     _, err = train(4, settings(killed + 6, memory, disk, every=2))
     expect(err, f"going on from step {killed + 6}: ", "memory-0/step-", "is saved in parts")

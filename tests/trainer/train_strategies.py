@@ -53,7 +53,7 @@ def test_every_strategy_continues_the_same_run():
 
 def test_replicas_share_the_work_of_saving():
     make_text()
-    # They hold the same.
+    # Both ranks hold the same state.
     run("files", 2, 1, stage=0, layout="sharded")
     sizes = [os.path.getsize(p) for p in sorted(glob.glob(step_path(1, "files") + "/shard-*"))]
     check(len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), f"shards of replicas: {sizes}")

@@ -13,7 +13,7 @@ TABLE = "talker.model.codec_embedding.weight"
 
 
 def read_tensors(path):
-    """dtype, shape and bytes by name."""
+    """Returns dtype, shape and bytes by name."""
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()

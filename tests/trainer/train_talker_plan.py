@@ -18,7 +18,7 @@ WAYS = ("as configured", "with activation checkpointing", "with activation check
 
 
 def plan(ranks, *args, frames=320, **over):
-    """The output of --plan, and its figures of memory by name, in MiB."""
+    """Returns the output of --plan, and its figures of memory by name, in MiB."""
     config(model="model.json", data={"type": "speech", "path": "none", "sequence_length": 512, "frames": frames},
            bf16={"enabled": True}, train_batch_size=32, **over)
     out = tool(f"{BIN}/dcp-train", "--plan", "--ranks", ranks, "config.json", *args)
@@ -48,7 +48,7 @@ def check_size(total, without, ranks, frozen):
 
 
 def row(size, frozen):
-    """The row of examples/talker/README.md: the smallest GPUs that fit, in each way."""
+    """Returns the row of examples/talker/README.md: the smallest GPUs that fit, in each way."""
     cells = []
     for ranks in 1, 4, 8:
         _, mib = plan(ranks, frozen=FROZEN[frozen])
@@ -83,7 +83,8 @@ def test_plans_of_published_sizes():
 
 
 def test_a_gpu_needs_memory_of_the_planned_kinds_only():
-    # Samples, buffers and the program are not in a GPU's memory; what libraries take and a little for norms is.
+    # A GPU's memory does not contain samples, buffers and the program, but the libraries' memory and a little
+    # for norms.
     with open("model.json", "w") as f:
         json.dump([*PUBLISHED.values()][-1][0], f)
     _, mib = plan(1, "bf16.enabled=false")

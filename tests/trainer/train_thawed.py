@@ -20,7 +20,7 @@ def over(name, run, steps, frozen, **keys):
 
 
 def meta(step, name):
-    """The checkpoint's JSON."""
+    """Returns the checkpoint's JSON."""
     data = state(step, name)
     at, length = struct.unpack("<QQ", data[88:104])
     return json.loads(data[at:at + length])
@@ -62,7 +62,7 @@ def test_values_are_those_of_pytorch_also_after_a_resume():
 
 def test_a_checkpoint_has_counts_of_what_was_thawed():
     cases.use(trained)
-    # A run in which nothing was thawed has none.
+    # A run in which nothing was thawed has no counts.
     found = meta(last, "run0on1")["moments_since"]
     check(found == {name: thaw for name in frozen}, f"{found}")
     check("moments_since" not in meta(thaw, "run0on1"), "counts are stored that differ from none")

@@ -48,7 +48,7 @@ def test_ranks_do_not_change_the_state():
 
 def test_a_resumed_run_keeps_the_files():
     cases.use(trained)
-    # They do not depend on what the folder contains by then.
+    # The files do not depend on what the folder contains by then.
     shutil.move("hf", "moved")
     small("on-3")
     train(2, "config.json", "max_steps=3")

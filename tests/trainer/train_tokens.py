@@ -48,7 +48,7 @@ def test_ids_outside_the_vocabulary_are_refused():
 
 def test_a_later_id_outside_the_vocabulary_ends_the_run():
     cases.use(inputs)
-    # It lies beyond what is checked before the start.
+    # The id lies beyond the part that is checked before the start.
     with open("far", "wb") as f:
         array.array("H", [7] * 524288 + [300] * 1000000).tofile(f)
     done = subprocess.run([f"{BIN}/dcp-run", "-n", "2", "--", f"{BIN}/dcp-train", "tokens.json",
@@ -110,7 +110,7 @@ def test_few_or_only_zeros_are_ids():
 
 def test_a_text_with_nuls_is_a_warning():
     text = cases.use(other_widths)
-    # It trains all the same. The number of files is reported.
+    # The run trains nevertheless, and reports the number of files.
     os.mkdir("texts")
     for name in "a", "b":
         shutil.copy("text", f"texts/{name}")

@@ -6,7 +6,7 @@ import glob, json, os, signal
 from collections import defaultdict
 from train_lib import cases, check, config, make_text, metrics, MODEL, Run, steps, train
 
-RANKS, EPSILON = 3, 0.0005  # microseconds: half of the last digit
+RANKS, EPSILON = 3, 0.0005  # microseconds: half of the last digit that is written
 UNITS = MODEL["num_hidden_layers"] + 1
 
 

@@ -7,7 +7,7 @@ from train_lib import (cases, check, config, make_text, messages, MODEL, SOURCE,
                        train)
 
 GOLDEN = f"{SOURCE}/tests/data/golden"
-WIDE = "268435456"  # the most that a size of a model may be
+WIDE = "268435456"  # the maximum of a size in a model's configuration
 VIT = {"model_type": "vit", "image_size": 8, "patch_size": 4, "num_channels": 1, "hidden_size": 32,
        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 4,
        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -21,7 +21,7 @@ def row(args, *texts, status=2):
 
 
 def dry(overrides, *texts, status=2):
-    """good.json with overrides, which are separated by spaces."""
+    """Runs good.json with overrides, which are separated by spaces."""
     row(["good.json", "--dry-run", *overrides.split(" ")], *texts, status=status)
 
 
@@ -131,7 +131,7 @@ def test_values_of_keys():
             ("optimizer.params.no_decay=[\"bais\"]", "bais matches no parameter", "one of them is model.embed_tokens"),
             ("frozen=[\"*\"]", "matches every parameter of the model", "nothing is left to train"),
             ("device=cuda", "cuda", "set device=cpu"),
-            # keys that do not go together
+            # keys that exclude each other
             ("gradient_accumulation_steps=3", "train_batch_size 14 is not micro-batch 2 x accumulation 3",
              "or leave gradient_accumulation_steps out"),
             ("eval_every=5", "there is no data.eval_path", "set that, or leave eval_every out"),
@@ -217,7 +217,7 @@ def safetensors(path, tensors):
 
 
 def records(name, starts=(0, 20, 60, 100), masked=100, token=5, mask=1, **over):
-    """Three records of 100 tokens."""
+    """Returns three records of 100 tokens."""
     return safetensors(name, {"starts": ("I64", [len(starts)], struct.pack(f"<{len(starts)}q", *starts)),
                               "input_ids": ("U32", [100], struct.pack("<I", token) * 100),
                               "loss_mask": ("U8", [masked], bytes([mask]) * masked), **over})
@@ -441,7 +441,7 @@ def test_sample_arguments():
 
 
 def there():
-    """All files and folders, with attributes that change if one is written."""
+    """Returns all files and folders, with attributes that change if one is written."""
     found = {}
     for folder, folders, files in os.walk("."):
         for path in (os.path.join(folder, name) for name in folders + files):
@@ -452,7 +452,7 @@ def there():
 
 def refused(ranks, args, texts, status):
     _, err = train(ranks, *args, expect=status)
-    told = [m for m in messages(err) if " parameters in " not in m]  # which describes the model
+    told = [m for m in messages(err) if " parameters in " not in m]  # this file describes the model
     check(len(told) == 1, f"{args} on {ranks} ranks: not one message: {err}")
     line = told[0].replace("rank 0: ", "")
     for text in texts:
