@@ -65,9 +65,9 @@ const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *pa
 }
 
 /* The sum is a polynomial modulo a prime: the summed words are its coefficients, and the key is the
- * point at which it is evaluated. Two different polynomials have the same value under few keys
- * only: of 2^61 keys, at most as many as there are coefficients. Reference: Carter & Wegman, "New
- * Hash Functions and Their Use in Authentication and Set Equality". */
+ * point at which it is evaluated. Two different polynomials have the same value under few of the
+ * 2^61 keys: at most as many as there are coefficients. Reference: Carter & Wegman, "New Hash
+ * Functions and Their Use in Authentication and Set Equality". */
 
 #define PRIME ((1ULL << 61) - 1)
 
@@ -80,8 +80,8 @@ static uint64_t add_word(uint64_t sum, uint64_t key, uint64_t word) {
     return once < PRIME ? once : once - PRIME;
 }
 
-/* Adds 56 bits at a time. The length is added first, so bytes cannot move from one text to the
- * next. */
+/* Adds 56 bits at a time. The length is added first, so two lists of texts with the same bytes but
+ * different boundaries have different sums. */
 static uint64_t add_text(uint64_t sum, uint64_t key, const void *data, size_t bytes) {
     const unsigned char *at = data, *end = at + bytes;
     unsigned char last[8] = {0};
@@ -253,7 +253,7 @@ static void count_blocks(reader_tensor *t) {
     }
 }
 
-/* Returns the first dataset that starts at or after `at` on the sweep's dimension. */
+/* Returns the number of the first dataset that starts at or after `at` on dimension t->sweep. */
 static size_t first_from(const reader_tensor *t, const reader_known *known, uint64_t at) {
     size_t low = 0, high = known->n;
     while (low < high) {
@@ -277,7 +277,7 @@ void reader_join_near(const reader_tensor *t, const reader_known *known, const d
     *end = first_from(t, known, start + box->count[t->sweep]);
 }
 
-/* Returns 1 if dataset i belongs to another tensor than the dataset before it. */
+/* Returns 1 if dataset i is the first one of its tensor. */
 static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
     if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
     const reader_dataset *datasets = ckpt->datasets;
@@ -286,7 +286,7 @@ static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
                                 tensor_path_bytes(b)) != 0;
 }
 
-/* Makes a tensor of each group of datasets, and gives it its own path. */
+/* Makes a tensor from each group of datasets, with its own copy of the path. */
 static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     size_t bytes = 0, tensors = 0;
     for (size_t i = 0; i < n; i++)
@@ -340,7 +340,8 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
     return DCP_OK;
 }
 
-/* Without this check, a renamed folder would pass for another step of the run. */
+/* Checks that the meta has the step that the folder's name gives: otherwise a renamed folder would
+ * pass for another step of the run. */
 static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
     uint64_t named;
     ckpt->step = (uint64_t)step;

@@ -1,4 +1,4 @@
-/* An open checkpoint: its files and tensors, and how the tables of several files are joined. */
+/* An open checkpoint, and joining the tables of its files. */
 #pragma once
 
 #include <pthread.h>
@@ -10,15 +10,15 @@
 
 /* An open checkpoint: its files, and its tensors with the datasets that hold them.
  *
- * Each rank knows all files, and the name, type and shape of all tensors. Which rows of the files'
- * tables it has depends on how the checkpoint was opened (`rows`):
+ * Each rank knows all files, and the name, type and shape of all tensors. How the checkpoint was
+ * opened determines which rows of the files' tables a rank has (member `rows`):
  *
  *   READER_ROWS_HERE      all rows, and the tables of their files: used for layout global, and to
  *                         check every byte
  *   READER_ROWS_AT_HOMES  for shards: the rows of the tensors whose home this rank is. The home of
  *                         tensor i is rank i modulo the world size. Other rows are requested from
  *                         their homes (view.h)
- *   READER_ROWS_COPIED    as with homes, but each rank has a copy of all rows */
+ *   READER_ROWS_COPIED    as READER_ROWS_AT_HOMES, but each rank also has a copy of all rows */
 
 /* A dataset that holds a box of a tensor. */
 typedef struct reader_dataset {
@@ -26,24 +26,24 @@ typedef struct reader_dataset {
     const format_row *row;
     const uint64_t *crcs;  /* checksums of its blocks; NULL: not read yet (view.h) */
     uint64_t first_block;  /* number of blocks in the tensor's preceding datasets */
-    uint64_t known_blocks; /* number of blocks in the preceding datasets of its list */
+    uint64_t known_blocks; /* number of blocks in the preceding datasets of the reader_known */
 } reader_dataset;
 
 /* Datasets of one tensor, either all or those near some boxes, sorted by their starts on the
  * tensor's dimension `sweep`. */
 typedef struct reader_known {
-    reader_dataset *datasets; /* NULL: the datasets of a view that is not open (view.h) */
+    reader_dataset *datasets; /* NULL: those of a view, not opened (view.h) */
     size_t n;
     uint64_t blocks;      /* total of all datasets */
-    const uint64_t *rows; /* the packed rows of a view, one after the other; else NULL */
+    const uint64_t *rows; /* in a view: the packed rows, one after the other; else NULL */
 } reader_known;
 
 typedef struct reader_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
     size_t n_datasets;
-    reader_dataset *datasets;    /* all; NULL: not on this rank, or not yet (view.h) */
-    const uint64_t *const *rows; /* their packed rows (packed.h), in that order; NULL: not here */
+    reader_dataset *datasets;    /* all; NULL: this rank lacks them, or not yet (view.h) */
+    const uint64_t *const *rows; /* packed rows of all datasets (packed.h), sorted alike; or NULL */
     uint32_t sweep;
     uint64_t longest; /* length of the longest dataset on dimension `sweep` */
     uint64_t blocks;  /* in all datasets */
@@ -125,8 +125,8 @@ int reader_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err)
 /* Waits for the load in flight, if any. */
 void reader_checkpoint_settle(dcp_checkpoint *ckpt);
 
-/* Returns 1 if the step that this rank found has lost its name since, or is about to. In that case
- * it was no longer a step of the directory when the hold was acquired. */
+/* Returns 1 if the folder that this rank found was no longer a step of the directory when the hold
+ * was acquired: it had lost its name, or a writer had begun to take it away. */
 int reader_checkpoint_is_gone(const dcp_checkpoint *ckpt);
 
 const reader_tensor *reader_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
@@ -136,10 +136,12 @@ static inline int reader_checkpoint_home(const dcp_checkpoint *ckpt, size_t tens
     return (int)(tensor % (size_t)ckpt->comm->size);
 }
 
-/* The check that all ranks have the same tensors and the same meta. Ranks compare what they read
- * from different files by checksums, but files can be forged to have any checksums. */
+/* Functions that check that all ranks have the same tensors and the same meta. Comparing the
+ * checksums of what each rank has read is not enough, since files can be forged to have any
+ * checksums. The sum used here depends on a random key. */
 
-/* The words that one rank sends to all others: a random key, and the sum under this key. */
+/* The words that one rank sends to all others: a random key, and the sum of its tensors and meta
+ * under this key. */
 enum { READER_ALIKE_KEY, READER_ALIKE_SUM, READER_ALIKE_WORDS };
 
 int reader_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[READER_ALIKE_WORDS],
@@ -158,8 +160,8 @@ int reader_join_files(dcp_checkpoint *ckpt, dcp_error *err);
 /* Assigns addresses to the files. Their user blocks must be known. */
 int reader_join_place(dcp_checkpoint *ckpt, dcp_error *err);
 
-/* Reads the metas of the files that have a path, and checks that they belong to one state and to
- * the folder's step. */
+/* Reads the meta of each file that has a path. Checks that all of them belong to one state, and to
+ * the step that the folder's name gives. */
 int reader_join_metas(dcp_checkpoint *ckpt, dcp_error *err);
 /* reader_join_first_meta reads the first file's meta into ckpt->json, state_id and step;
  * reader_join_check_meta checks that the meta of file `number` agrees with it. */
@@ -173,11 +175,11 @@ int reader_join_fail_meta(const dcp_checkpoint *ckpt, size_t first, size_t numbe
 /* Returns DCP_ERR_CORRUPT if the file has the other layout. */
 int reader_join_check_layout(const dcp_checkpoint *ckpt, const format_file *file, dcp_error *err);
 
-/* Both fail with DCP_ERR_CORRUPT and name the tensor. */
+/* Both functions fail with DCP_ERR_CORRUPT; the message names the tensor. */
 int reader_join_fail_shape(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err);
 int reader_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err);
 
-/* Finds the datasets that can share elements with the box: [*first, *end) of `known`, which is
- * sorted like the tensor's datasets. */
+/* Finds the datasets that can share elements with the box: elements [*first, *end) of
+ * known->datasets, which are sorted like the tensor's datasets. */
 void reader_join_near(const reader_tensor *t, const reader_known *known, const dcp_box *box,
                       size_t *first, size_t *end);

@@ -29,7 +29,7 @@ static int read_own(reader_own_files *own, size_t f, dcp_error *err) {
     return status;
 }
 
-/* Reads one file's meta, and checks that it agrees with those of the other files that this rank
+/* Reads one file's meta, and checks that it agrees with the metas of the other files that this rank
  * reads. */
 static int read_own_meta(reader_own_files *own, size_t f, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
@@ -62,7 +62,8 @@ static void put_facts(const format_userblock *ub, uint64_t *facts) {
     memcpy(facts, all, sizeof all);
 }
 
-/* The user block's usual decoding checks the words that another rank sent. */
+/* Builds a user block from the words that another rank sent, and checks it with its usual
+ * decoder. */
 static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *facts,
                       dcp_error *err) {
     unsigned char bytes[USERBLOCK_BYTES];
@@ -80,7 +81,8 @@ static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *f
     return status;
 }
 
-/* A rank's message to each other rank begins with the user blocks of the files that it reads. */
+/* Each message begins with the user blocks of the files that its sender reads. This returns the
+ * number of these words. */
 static uint64_t words_of_facts(const dcp_checkpoint *ckpt) {
     uint64_t words = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)
@@ -124,7 +126,8 @@ static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error
     return status;
 }
 
-/* Gives this rank's rows the numbers of their tensors in the checkpoint. */
+/* Replaces the tensors' numbers in this rank's rows: from numbers in own->names to numbers in the
+ * checkpoint. */
 static int renumber_rows(reader_own_files *own, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
     size_t *numbers = core_array(own->names.n + 1, sizeof *numbers);
@@ -134,7 +137,7 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
         const reader_tensor *t = reader_checkpoint_lookup(ckpt, own->names.list[i].path);
         if (!t)
             status = core_fail(err, DCP_ERR_MISMATCH, "a rank lost a tensor's name");
-        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* sizes the rows */
+        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* rows' sizes depend on it */
             status = reader_join_fail_shape(ckpt, t->tensor.path, err);
         numbers[i] = t ? (size_t)(t - ckpt->tensors) : 0;
     }
@@ -188,15 +191,15 @@ static int count_rows(const dcp_checkpoint *ckpt, const comm_message *in, size_t
     return status;
 }
 
-/* Sorts the rows by tensor, and within a tensor by arrival. On return, tensor i's rows begin at
- * ends[i]. */
+/* Sorts the rows by tensor, and within a tensor by arrival. On return, ends[i] is the index of
+ * tensor i's first row in in_order. */
 static int sort_rows(dcp_checkpoint *ckpt, const comm_message *in, size_t *ends, dcp_error *err) {
     int status = count_rows(ckpt, in, ends, err);
     size_t n = ckpt->n_tensors ? ends[ckpt->n_tensors - 1] : 0;
     if (status) return status;
     ckpt->in_order = core_array(n + 1, sizeof *ckpt->in_order);
     if (!ckpt->in_order) return core_fail_memory(err, n * sizeof *ckpt->in_order);
-    /* these are beginnings now */
+    /* ends[i] becomes the beginning of tensor i's rows */
     for (size_t i = ckpt->n_tensors; i > 0; i--) ends[i] = ends[i - 1];
     ends[0] = 0;
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
@@ -303,17 +306,18 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
     return DCP_OK;
 }
 
-/* The words that ranks exchange: the numbers of all tensors; what rank 0 has; one bit per rank,
- * which says that the step has moved there; COMM_XOR_ROOM. Returns NULL if memory is short. */
+/* Allocates the words that ranks exchange: the numbers of all tensors; the READER_ALIKE_WORDS of
+ * rank 0; one bit per rank, set if the step is gone there; COMM_XOR_ROOM. Returns NULL if memory is
+ * short. */
 static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
     return calloc(NUMBERS * ckpt->n_tensors + READER_ALIKE_WORDS +
                       2 * COMM_XOR_ROOM(ckpt->comm->size),
                   sizeof(uint64_t));
 }
 
-/* Collective; begins with comm_agree of `status`. All ranks receive the same numbers. Whether they
- * are valid can differ between ranks if names were forged to have equal fingerprints; then no rank
- * may continue. */
+/* Collective; begins with comm_agree of `status`. All ranks receive the same numbers. If names were
+ * forged to have equal fingerprints, the numbers may be valid on some ranks only; then all ranks
+ * fail. */
 static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, int *moved,
                          dcp_error *err) {
     const size_t n = ckpt->n_tensors, rank = (size_t)ckpt->comm->rank;
@@ -333,7 +337,7 @@ static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, in
     return comm_agree(ckpt->comm, status, err);
 }
 
-/* Puts a copy of the rows at home here into the message to each rank. */
+/* Puts a copy of the rows of which this rank is the home into the message to each rank. */
 static int place_copies(const dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
     int status = DCP_OK, size = ckpt->comm->size;
     for (int placing = 0; placing < 2 && !status; placing++) {

@@ -56,7 +56,7 @@ void reader_spread_free(reader_spread *spread) {
 /* Rows are sorted by path, so a path is found by binary search. A tensor's further boxes can be far
  * from its first one: "/a-b" is between "/a" and "/a@1". */
 
-enum { STRIDE = 16 }; /* number of rows per stored place in the blocks table */
+enum { STRIDE = 16 }; /* the place in the blocks table is stored for every 16th row */
 
 /* A row that was read. */
 typedef struct found_row {
@@ -75,7 +75,7 @@ static int read_row(format_file *file, uint64_t i, found_row *out, dcp_error *er
     return DCP_OK;
 }
 
-/* Sets *first to the number of the first row whose path is not before `path`. */
+/* Sets *first to the number of the first row at or after `low` whose path is not before `path`. */
 static int first_row_from(format_file *file, const char *path, uint64_t low, uint64_t *first,
                           found_row *row, dcp_error *err) {
     uint64_t high = file->ub.rows;
@@ -102,7 +102,8 @@ static int is_row(format_file *file, uint64_t i, const char *path, int *is, foun
     return status;
 }
 
-/* Finds the row with that path, if it exists. Usually it follows the row that was found last. */
+/* Finds the row with that path, if it exists. Tries the row after the previously found one
+ * first. */
 static int find_row(format_file *file, const char *path, uint64_t *at, int *is, found_row *row,
                     dcp_error *err) {
     *at = __atomic_load_n(&file->after_found, __ATOMIC_RELAXED);
@@ -189,7 +190,7 @@ static int find_places(format_file *file, const uint32_t **out, dcp_error *err) 
     return status;
 }
 
-/* Finds the number of the row's first block in its file. */
+/* Sets *first to the number, in the file, of the first block of the row with that path. */
 static int find_blocks(format_file *file, const char *path, uint64_t *first, dcp_error *err) {
     const uint32_t *places;
     found_row row;

@@ -1,16 +1,16 @@
-/* Finding a tensor's rows in the index of a file, and messages of words that are composed in any
- * order. */
+/* Finding a tensor's rows in the index of a file, and exchanging messages of 64-bit words. */
 #pragma once
 
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
-/* Messages of 64-bit words to all ranks, composed in any order: the words for each rank are counted
- * first, then placed, then exchanged. */
+/* Messages of 64-bit words to all ranks. The caller first counts the words for each rank, then
+ * writes them, in any order of ranks, and then exchanges the messages. */
 
 typedef struct reader_spread {
     dcp_comm *comm;
-    uint64_t *bytes, *at, *received; /* per rank: to send, next position, received */
+    uint64_t *bytes, *at, *received; /* for each rank: bytes to send, its next position in `out`,
+                                      * and bytes received */
     comm_message out, in;            /* `in` is aligned to 8 bytes */
 } reader_spread;
 
@@ -24,16 +24,16 @@ static inline void reader_spread_count(reader_spread *spread, int rank, uint64_t
 /* Allocates memory for everything that was counted. */
 int reader_spread_begin(reader_spread *spread, dcp_error *err);
 
-/* Returns the place for the next `words` words to the rank. */
+/* Returns the memory for the next `words` words to the rank. */
 uint64_t *reader_spread_place(reader_spread *spread, int rank, uint64_t words);
 
-/* Collective; begins with comm_agree of `status`, which includes the status of the functions above.
+/* Collective; begins with comm_agree of `status`. Pass in it any failure of the functions above.
  * Then `in` contains `received` bytes from each rank, in rank order. */
 int reader_spread_exchange(reader_spread *spread, int status, dcp_error *err);
 
 void reader_spread_free(reader_spread *spread);
 
-/* Finding a tensor's rows in the index of a file, without reading all of it. */
+/* Finding a tensor's rows in the index of a file, without reading the whole index. */
 
 /* Appends the tensor's rows in the file, packed and without blocks (packed.h). */
 int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, format_file *file,

@@ -1,6 +1,5 @@
-/* Opening a checkpoint: finds its folder and files, and holds the folder meanwhile. In layout
- * global one rank reads the tables, and all ranks decode the same bytes; homes.c reads the tables
- * of shards. */
+/* Opening a checkpoint: finds its folder and files, and holds the folder. In layout global one rank
+ * reads the tables, and all ranks decode the same bytes; homes.c reads the tables of shards. */
 #include "reader/open.h"
 
 #include <inttypes.h>
@@ -73,7 +72,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Sends one file's packed tables from its reader, which checks their rows, to all ranks. */
+/* Sends one file's packed tables from its reader to all ranks. The reader checks the rows. */
 static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     comm_message packed = {0};
     int status = DCP_OK, checked = comm->rank != file->reader;
@@ -87,8 +86,8 @@ static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     return status;
 }
 
-/* Opens the step's folder on this rank. If that fails, the files will be opened by their paths.
- * Returns DCP_ERR_NOT_FOUND if the step is being removed. */
+/* Opens the step's folder on this rank. If the folder cannot be opened, the files will be opened by
+ * their paths, which is no failure. Returns DCP_ERR_NOT_FOUND if the step is being removed. */
 static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_error *err) {
     ckpt->hold = format_hold_open(folder, locks, &ckpt->gone);
     if (!ckpt->hold || !ckpt->hold->is_claimed) return DCP_OK;
@@ -108,8 +107,8 @@ static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_er
 
 static int is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
 
-/* Fails if about.json says that the other shards are on other nodes and this node's are complete:
- * then no file is missing here. */
+/* Fails with DCP_ERR_ARG if about.json says that the folder is one node's part of a step, and all
+ * shards of this node are present. */
 static int fail_part(const char *folder, int world, const unsigned char *kept, dcp_error *err) {
     int n = 0, is_whole = 1;
     for (int f = 0; f < world; f++) {
@@ -145,14 +144,13 @@ static int find_files_shared(dcp_checkpoint *ckpt, const char *folder, size_t *n
     return status ? core_fail_again(err, status, &why, "%s", why.message) : DCP_OK;
 }
 
-/* What rank 0 broadcasts about a step in a shared directory, before the message that contains the
- * folder and, for layout global, the tables. */
+/* The numbers that rank 0 broadcasts about a step in a shared directory. The message that follows
+ * contains the folder and, for layout global, the tables. */
 typedef struct found_step {
     uint64_t files, layout, folder_bytes;
 } found_step;
 
-/* Called on rank 0, whose view of the directory counts. Prepares everything that rank 0
- * broadcasts. */
+/* Called on rank 0 only: finds the step, and prepares everything that rank 0 broadcasts. */
 static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *message,
                        found_step *found, dcp_error *err) {
     char folder[PATH_MAX] = "";
@@ -188,8 +186,8 @@ static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
     return comm_message_agree_broadcast(comm, status, message, 0, &v, err);
 }
 
-/* Takes path, layout, files with their paths and, for layout global, their tables from the message.
- * Not collective. */
+/* Fills in the checkpoint from the message: its path and layout, the files with their paths and,
+ * for layout global, the tables. Not collective. */
 static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const found_step *found,
                       dcp_error *err) {
     const char *folder = (const char *)message->data;
@@ -208,8 +206,8 @@ static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const f
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Called when opening has ended with `status`: sets *moved to 1 if the ranks have to look again.
- * Collective. `ckpt` is NULL on a rank that lacked memory. */
+/* Called after opening has failed with `status`. Sets *moved to 1 if the step is gone on some rank,
+ * so the ranks have to search again. Collective. `ckpt` is NULL on a rank that lacked memory. */
 static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, int *moved,
                              dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);
@@ -222,7 +220,8 @@ static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int sta
 }
 
 /* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to 1 if the
- * step has moved meanwhile on some rank. A rank that lacked memory for `ckpt` has failed. */
+ * step is gone on some rank by then (reader_checkpoint_is_gone). `ckpt` is NULL on a rank that
+ * lacked memory for it; `status` says so. */
 typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        int *moved, dcp_error *err);
 
@@ -244,8 +243,8 @@ static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
     return status ? ask_whether_moved(comm, ckpt, status, moved, err) : DCP_OK;
 }
 
-/* Sets the paths of files that this rank does not see, as seen by their readers. `folders` contains
- * the folder of each rank, `bytes` bytes per rank. */
+/* Sets the paths of files that this rank does not see to their paths on the ranks that read them.
+ * `folders` contains the folder of each rank, `bytes` bytes per rank. */
 static int name_hidden(dcp_checkpoint *ckpt, const char *folders, uint64_t bytes, dcp_error *err) {
     for (size_t f = 0; f < ckpt->n_files; f++) {
         format_file *file = &ckpt->files[f];

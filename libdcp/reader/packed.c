@@ -19,7 +19,7 @@ static void tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
 static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t bytes,
                            uint64_t crc) {
     const reader_tensor *t = sum->of;
-    box_copy copy; /* from the dataset's bytes (a) to the tensor's (b) */
+    box_copy copy; /* from the dataset's bytes, at `a`, to the tensor's, at `b` */
     uint64_t a, b;
     if (!bytes || sum->is_one || !sum->is_runs) return;
     if (bytes == t->bytes) {
@@ -187,15 +187,15 @@ int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const u
     return core_fail(err, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index");
 }
 
-/* The digest of a row. The blocks before it do not count; its own blocks count through their common
- * checksum. */
+/* Computes the digest of a row. It does not depend on the number of blocks before the row, and
+ * covers the row's own blocks only by the dataset's checksum. */
 static uint64_t digest_of(const reader_packed *p, const uint64_t *row, uint32_t dims) {
     uint64_t raw = core_crc64_raw(~0ULL, &row[AT_PLACE], 8);
     raw = core_crc64_raw(raw, &row[AT_OFFSET], 8 * (HEAD - AT_OFFSET + 2 * dims));
     return core_crc64_raw(raw, p->suffix, p->suffix_bytes);
 }
 
-/* Fills in the members of the tensor that depend on all rows, which are sorted. */
+/* Fills in the members of the tensor that depend on all rows. The rows must be sorted. */
 static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n) {
     uint32_t dims = core_box_dims(t->tensor.ndim);
     reader_tensor_sum sum;
@@ -256,7 +256,7 @@ int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **
     return status;
 }
 
-/* Like first_from in checkpoint.c. */
+/* Does for rows what first_from in checkpoint.c does for datasets. */
 static size_t first_row_from(const reader_tensor *t, const uint64_t *const *rows, size_t n,
                              uint64_t at) {
     size_t low = 0, high = n;
@@ -280,7 +280,8 @@ void reader_packed_near(const reader_tensor *t, const uint64_t *const *rows, siz
     *end = first_row_from(t, rows, n, start + box->count[t->sweep]);
 }
 
-/* A dataset's path is its tensor's path, followed by a suffix if there is one. */
+/* Returns the bytes to allocate for a dataset's path: its tensor's path and the suffix; 0 if there
+ * is no suffix. */
 static uint64_t bytes_of_path(const dcp_checkpoint *ckpt, const reader_packed *p) {
     if (!p->suffix_bytes) return 0;
     return strlen(ckpt->tensors[p->tensor].tensor.path) + p->suffix_bytes + 1;

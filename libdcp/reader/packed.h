@@ -1,20 +1,21 @@
-/* Rows of shards as 64-bit words, and the checksum of a tensor, which is computed from those of its
- * rows. */
+/* Rows of shards as 64-bit words, and the checksum of a tensor, computed from its rows'
+ * checksums. */
 #pragma once
 
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
-/* The checksum of a tensor, from the checksums of its datasets. */
+/* Computing the checksum of a tensor from the checksums of its datasets. */
 
 /* Returns 1 if each dataset is contiguous in the tensor, for example cut on dimension 0. Only then
  * do the datasets' checksums determine the tensor's. */
 int reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
-/* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs. */
+/* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs
+ * returns 1. */
 uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
-/* The sum for both functions, to which datasets are added one at a time. */
+/* The sum that both functions compute; datasets are added to it one at a time. */
 typedef struct reader_tensor_sum {
     const reader_tensor *of;
     dcp_box whole;
@@ -22,15 +23,16 @@ typedef struct reader_tensor_sum {
     int is_runs, is_one; /* is_one: one dataset is the whole tensor, and crc is its checksum */
 } reader_tensor_sum;
 
-/* Rows of shards as 64-bit words, in which form ranks exchange them and homes store them:
+/* Rows of shards as 64-bit words. Ranks exchange and homes store them in this form:
  *
- *   number of the tensor, number of the file << 32
- *   number of blocks in the tensor's preceding datasets, bytes of the suffix << 47,
- *       1 << 63 if there are no blocks
- *   offset in the file, bytes, checksum
- *   start and count in each dimension
- *   the checksums of the blocks, if there are any
- *   the suffix: what follows the tensor's path in the row's, such as "@1"; padded with zeros */
+ *   number of the tensor | number of the file << 32
+ *   number of blocks in the tensor's preceding datasets | length of the suffix << 47 | 1 << 63 if
+ *       the row has no checksums of blocks
+ *   offset in the file; bytes; checksum: three words
+ *   the starts in all dimensions, then the counts
+ *   the checksums of the blocks, if the row has them
+ *   the suffix: the part of the row's path after the tensor's path, such as "@1"; padded with
+ *       zeros */
 
 /* A decoded row. */
 typedef struct reader_packed {
@@ -47,27 +49,27 @@ typedef struct reader_packed {
 int reader_packed_append(comm_message *message, size_t tensor, size_t file, const format_row *row,
                          const char *suffix, const uint64_t *crcs, dcp_error *err);
 
-/* Decodes a row that was checked. */
+/* Decodes a row that is known to be valid. */
 void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out);
 
 static inline size_t reader_packed_tensor(const uint64_t *row) { return (uint32_t)row[0]; }
 static inline size_t reader_packed_file(const uint64_t *row) { return row[0] >> 32; }
 
-/* Changes the number of the row's tensor. */
+/* Sets the tensor's number in the row. */
 static inline void reader_packed_renumber(uint64_t *row, size_t tensor) {
     row[0] = row[0] >> 32 << 32 | (uint32_t)tensor;
 }
 
-/* Decodes and checks a row that another rank sent and that must end before `end`. Returns
- * DCP_ERR_MISMATCH if it is invalid: truncated, its box outside its tensor, or its bytes outside
+/* Decodes and checks a row that another rank sent; `end` is the end of the message. Returns
+ * DCP_ERR_MISMATCH if the row is truncated, its box is not in its tensor, or its bytes are not in
  * its file. */
 int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const uint64_t *end,
                         reader_packed *out, dcp_error *err);
 
-/* Joins all n rows of a tensor, which are sorted by file and within a file by path. Returns
- * DCP_ERR_CORRUPT if they don't cover the tensor. Sorts them in the order of the tensor's datasets,
- * stores in each the number of blocks before it, and fills in the members of the tensor that depend
- * on all rows. Rows without elements go to the end and are not counted. */
+/* Joins all n rows of a tensor. Returns DCP_ERR_CORRUPT if they don't cover the tensor. The rows
+ * must be sorted by file, and by path within a file; they are sorted into the order of the tensor's
+ * datasets, and each gets the number of blocks before it. Fills in the members of the tensor that
+ * depend on all rows. Rows without elements go to the end and are not counted. */
 int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n,
                        dcp_error *err);
 
@@ -75,7 +77,7 @@ int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **
 void reader_packed_near(const reader_tensor *t, const uint64_t *const *rows, size_t n,
                         const dcp_box *box, size_t *first, size_t *end);
 
-/* Makes datasets of n rows, which are sorted by tensor, in one allocation. The checksums of their
- * blocks remain in the rows. */
+/* Makes datasets from n rows, which must be sorted by tensor, in one allocation. The datasets point
+ * to the blocks' checksums in the rows. */
 int reader_packed_expand(dcp_checkpoint *ckpt, const uint64_t *const *rows, size_t n,
                          reader_dataset **out, dcp_error *err);

@@ -1,7 +1,7 @@
 /* Reading a box by whole blocks, each of which is checked in the buffer that it was read into. The
- * last block is kept, so reading along a tensor reads each block once. Each reader has its own
- * buffer, and so has each thread that reads without a reader. Everything else is shared; reads do
- * not change it, except that they open files. */
+ * last block is kept, so reading along a tensor reads each block once. Each dcp_reader has its own
+ * buffer, and so does each thread that reads without one. Everything else is shared and remains
+ * unchanged, except that reads open files. */
 #include "reader/read.h"
 
 #include <sched.h>
@@ -143,8 +143,9 @@ static int read_box(dcp_checkpoint *ckpt, reader_block_cache *c, const char *pat
 
 enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 
-/* The flag is held for an instant only. In a child of fork it stays set forever if another thread
- * of the parent held it. */
+/* Acquires the flag that guards the list of caches; it is held for an instant only. Gives up after
+ * TURN_TRIES, because in a child of fork it stays set forever if another thread of the parent held
+ * it. */
 static int take_turn(dcp_checkpoint *ckpt) {
     for (int i = 0; i < TURN_TRIES; i++) {
         if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return 1;
@@ -153,8 +154,8 @@ static int take_turn(dcp_checkpoint *ckpt) {
     return 0;
 }
 
-/* Called in this thread's turn. Returns this thread's own cache or, if there are as many as
- * allowed, the least recently used one, and moves it to the front of the list. NULL: no cache is
+/* Requires the flag of take_turn. Returns this thread's own cache or, if there are MOST_CACHES, the
+ * least recently used one, and moves it to the front of the list. Returns NULL if neither is
  * free. */
 static reader_lent_cache *find_cache(dcp_checkpoint *ckpt) {
     reader_lent_cache **found = NULL;
@@ -245,7 +246,7 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
     return read_box(reader->ckpt, &reader->cache, path, box, data, err);
 }
 
-/* The boxes and datasets of a tensor, which callers may request at any time. */
+/* The public functions that return a tensor's boxes and datasets. */
 
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     reader_dataset p;

@@ -1,4 +1,4 @@
-/* Reads of a checkpoint's datasets by whole blocks, each of which is checked. */
+/* Reading a checkpoint's datasets by whole blocks, and checking each block. */
 #pragma once
 
 #include "reader/checkpoint.h"
@@ -7,8 +7,8 @@
 int reader_read_block(reader_block_cache *c, const reader_dataset *p, uint64_t number,
                       dcp_error *err);
 
-/* Returns DCP_ERR_CORRUPT if `sums`, the raw checksums of the dataset's blocks as read, differ from
- * those of the saved blocks. */
+/* Compares `sums`, the raw checksums of the dataset's blocks as they were read, with the stored
+ * ones. Returns DCP_ERR_CORRUPT if they differ. */
 int reader_read_compare_sums(const reader_dataset *p, const uint64_t *sums, dcp_error *err);
 /* Does the same for one block. */
 int reader_read_compare_sum(const reader_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);

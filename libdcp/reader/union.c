@@ -1,5 +1,6 @@
-/* A set of names is a hash table with open addressing. In a message, a tensor is one word with
- * type, number of dimensions and length of the path; then its shape; then its path. */
+/* A set of names is a hash table with open addressing. In a message, a tensor is one word (its
+ * type, its number of dimensions and the length of its path), followed by its shape and its
+ * path. */
 #include "reader/union.h"
 
 #include <stdlib.h>
@@ -50,8 +51,8 @@ static int grow_names(reader_names *names, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Finds the tensor, or adds it. *number is its place in the list. *same is 0 if it exists with
- * another type or shape, which it keeps. */
+/* Finds the tensor, or adds it. *number is its place in the list. If it is in the set with another
+ * type or shape, *same is 0 and the set remains unchanged. */
 static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
                      uint32_t *number, int *same, dcp_error *err) {
     int status = grow_names(names, err);
@@ -105,8 +106,8 @@ static int names_send(comm_message *message, const dcp_tensor *tensor, dcp_error
     return DCP_OK;
 }
 
-/* Reads a tensor at *at and advances *at. The tensor's path points into the message and has no NUL.
- * Returns DCP_ERR_MISMATCH if no valid tensor lies before `end`. */
+/* Reads a tensor at *at and advances *at. The tensor's path points into the message and does not
+ * end with a NUL. Returns DCP_ERR_MISMATCH if no valid tensor lies before `end`. */
 static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *tensor,
                          size_t *path_bytes, dcp_error *err) {
     uint64_t left = (uint64_t)(end - *at), bytes;
@@ -139,8 +140,8 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 
 static int reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
 
-/* Collective; begins with comm_agree of `status`. Sets *are_alike if all ranks read files and these
- * have the same tensors and meta. */
+/* Collective; begins with comm_agree of `status`. Sets *are_alike to whether every rank has read
+ * files, and all files have the same tensors and meta. */
 static int compare_files(const reader_own_files *own, int status, bool *are_alike, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
     const bool reads = !status && reads_any(own);
@@ -148,7 +149,7 @@ static int compare_files(const reader_own_files *own, int status, bool *are_alik
     uint64_t names = 0, count = 0, meta = 0;
     if (reads) {
         names = reader_names_fingerprint(&own->names);
-        count = own->names.n; /* compared too, as files can be forged to have any fingerprint */
+        count = own->names.n; /* a second check, as files can be forged to have any fingerprint */
         meta = core_crc64_raw(~0ULL, ckpt->state_id, sizeof ckpt->state_id);
         meta = core_crc64_raw(meta, ckpt->json, strlen(ckpt->json));
     }
@@ -166,8 +167,7 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const dcp_tensor *)a)->path, ((const dcp_tensor *)b)->path);
 }
 
-/* Makes the checkpoint's tensors from the list, which is sorted by path, with copies of the
- * paths. */
+/* Makes the checkpoint's tensors from the list, which is sorted by path. Copies the paths. */
 static int list_tensors(dcp_checkpoint *ckpt, const dcp_tensor *list, size_t n, dcp_error *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++) bytes += strlen(list[i].path) + 1;
@@ -205,7 +205,8 @@ static uint64_t words_of_name(const dcp_tensor *t) {
     return 1 + t->ndim + (strlen(t->path) + 7) / 8;
 }
 
-/* Collective; begins with comm_agree of `status`. Sends each name to one rank. */
+/* Collective; begins with comm_agree of `status`. Sends each name to the rank that its hash
+ * determines. */
 static int send_names(const reader_own_files *own, reader_spread *spread, int status,
                       dcp_error *err) {
     const reader_names *names = &own->names;
@@ -325,7 +326,7 @@ static int hear_all(reader_own_files *own, const reader_spread *spread, dcp_erro
 static int exchange_names(reader_own_files *own, int *own_status, dcp_error *err) {
     dcp_comm *comm = own->ckpt->comm;
     reader_spread asked = {.comm = comm}, told = {.comm = comm};
-    reader_names names = {0}; /* names whose hashes determine this rank */
+    reader_names names = {0}; /* the names that are sent to this rank */
     int status = send_names(own, &asked, DCP_OK, err);
     if (!status) {
         const uint64_t *at = (const uint64_t *)(const void *)asked.in.data;

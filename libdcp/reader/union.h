@@ -11,11 +11,11 @@
 typedef struct reader_names {
     dcp_tensor *list; /* in the order of arrival; the set owns the paths */
     size_t n, room;
-    uint32_t *slots; /* a hash table of numbers in the list, plus 1 */
+    uint32_t *slots; /* a hash table; each slot has a number in the list plus 1, or 0 */
     size_t n_slots;
 } reader_names;
 
-/* Returns a checksum of the set: names, types and shapes, independent of their order. */
+/* Returns a checksum of the names, types and shapes, which does not depend on their order. */
 uint64_t reader_names_fingerprint(const reader_names *names);
 
 void reader_names_free(reader_names *names);
@@ -26,11 +26,11 @@ void reader_names_free(reader_names *names);
 /* The tables that a rank has read from its own files. */
 typedef struct reader_own_files {
     dcp_checkpoint *ckpt;
-    /* the first of its files, whose meta is the checkpoint's; SIZE_MAX: it reads no file */
+    /* number of the first of them, whose meta becomes the checkpoint's; SIZE_MAX: there are none */
     size_t first;
     reader_names names;
-    comm_message rows; /* packed; tensors have their numbers in `names` */
-    /* files differ in a tensor's shape; reported only if nothing worse happened */
+    comm_message rows; /* packed; they number the tensors as `names` does */
+    /* two files differ in a tensor's shape; reported only if no other failure occurs */
     int clash;
     dcp_error clash_error;
     comm_stop stop;
@@ -47,17 +47,17 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 
 /* Collective; begins with comm_agree of `status`. Gives the checkpoint the tensors of all files,
  * sorted by path, and the first file's meta, with which all others must agree. *own_status is this
- * rank's status afterwards, on which the ranks still have to agree. */
+ * rank's status afterwards; the ranks have not agreed on it yet. */
 int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err);
 
-/* Opens a step of shards: fills in the rest of a checkpoint that has files, their readers and their
- * paths. The rows of each tensor's datasets are sent to its home, so no rank has the rows of all
- * tensors. One rank reads and checks each file's tables, for all files at the same time. The ranks
+/* Opens a step of shards: completes a checkpoint that already has its files, with their readers and
+ * paths. No rank has the rows of all tensors: each tensor's rows are sent to its home. Each file's
+ * tables are read and checked by the file's reader; the ranks do so at the same time. The ranks
  * find the union of the tensors' names (reader_unite), number the tensors, and send each row to its
  * tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers about
  * it to all ranks.
  *
- * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step has moved on some
- * rank. The number of collectives depends neither on files nor on tensors; it is smaller if all
- * ranks read the same names. */
+ * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step's folder has lost
+ * its name on some rank (reader_checkpoint_is_gone). The number of collectives depends neither on
+ * the files nor on the tensors; it is smaller if all ranks have read the same names. */
 int reader_homes_open(dcp_checkpoint *ckpt, int status, int *moved, dcp_error *err);

@@ -18,8 +18,8 @@ static uint64_t words_of_want(const reader_want *want) {
     return 1 + 2 * core_box_dims(want->tensor->tensor.ndim);
 }
 
-/* Sends each tensor's number and box to the tensor's home; if `alone`, to this rank, which answers
- * everything. */
+/* Puts each tensor's number and box into the message to the tensor's home or, if `alone`, to this
+ * rank. */
 static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, size_t n, int alone,
                        reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
@@ -144,8 +144,8 @@ static int answer_all(const dcp_checkpoint *ckpt, const reader_spread *asked,
                               &answers->out, answers->bytes, err);
 }
 
-/* Registers the received rows, which came from one home after the other, each tensor's together and
- * sorted. */
+/* Records in the view where the received rows of each tensor are. A tensor's rows are contiguous
+ * and sorted. */
 static int take_rows(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
                      reader_view *view, dcp_error *err) {
     reader_packed p;
@@ -171,7 +171,8 @@ static int take_answers(const dcp_checkpoint *ckpt, comm_message *answers, reade
     return take_rows(ckpt, begin, end, view, err);
 }
 
-/* A rank that has copies of all rows answers its own requests. */
+/* Makes the sent message the received one: a rank that has copies of all rows answers its own
+ * requests. */
 static void keep_message(const dcp_checkpoint *ckpt, reader_spread *spread) {
     spread->in = spread->out;
     spread->out = (comm_message){0};
@@ -282,9 +283,9 @@ void reader_view_free(reader_view *view) {
     *view = (reader_view){0};
 }
 
-/* Results of look-ups, kept until the close. Several threads may look up the same at the same time,
- * and the first result is kept. So there is no lock that a child of fork could find held by a
- * thread that it does not have. */
+/* The result of a look-up, kept until the close. If several threads look up the same datasets at
+ * the same time, the first result is kept. There is no lock, because a child of fork could find a
+ * lock held by a thread that it does not have. */
 typedef struct reader_memory {
     struct reader_memory *before;
     void *datasets, *words;
@@ -305,8 +306,8 @@ static void free_found(reader_memory *m) {
     free(m);
 }
 
-/* `m` owns `found`. Sets *place to `found` and gives `m` to the checkpoint, or frees `m` if another
- * thread has set *place. */
+/* Sets *place to `found`, which `m` owns, and gives `m` to the checkpoint; frees `m` instead if
+ * another thread has set *place. */
 static void publish(dcp_checkpoint *ckpt, void *place, void *found, reader_memory *m) {
     void *none = NULL;
     if (!__atomic_compare_exchange_n((void **)place, &none, found, 0, __ATOMIC_ACQ_REL,
@@ -328,8 +329,8 @@ void reader_view_forget(dcp_checkpoint *ckpt) {
     ckpt->found = NULL;
 }
 
-/* Sorts the tensor's rows, which were found in all files, and checks that they are those that its
- * home has. */
+/* Sorts the tensor's rows, which were found in all files, and checks that they are the rows that
+ * the tensor's home has. */
 static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_message *found,
                       uint64_t ***out, dcp_error *err) {
     uint64_t *begin = (uint64_t *)(void *)found->data, *end = begin + found->bytes / 8;

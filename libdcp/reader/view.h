@@ -1,12 +1,12 @@
-/* Views: how a rank finds out a tensor's datasets, either by requesting them from the homes
- * together with all other ranks, or alone at any time. */
+/* Views: how a rank finds a tensor's datasets. All ranks together request them from the homes, or
+ * one rank looks them up alone. */
 #pragma once
 
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
-/* A view stores rows packed, which requires a third of the memory. A tensor's datasets exist while
- * they are open. */
+/* A view stores packed rows, which need a third of the memory that datasets need. A tensor's
+ * datasets exist only between reader_view_open and reader_view_close. */
 
 /* Makes a view of all datasets, which are always open. Requires READER_ROWS_HERE. Not collective.
  * Must be freed whether or not it succeeds. */
@@ -14,26 +14,26 @@ int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
 /* Requests the datasets near the n boxes of `wants`, and sorts `wants` by tensor. Requires rows at
  * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
- * no file. *own is this rank's status after it has received the answers, on which the ranks still
- * have to agree. The view must be freed whether or not it succeeds. */
+ * no file. *own is this rank's status after it has received the answers; the ranks have not agreed
+ * on it yet. The view must be freed whether or not it succeeds. */
 int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
                     reader_view *out, int *own, dcp_error *err);
 
-/* The two halves of reader_view_ask, neither of them collective. This one runs at the home. The
- * next asked_bytes[r] bytes of `asked` are the request of rank r, sorted by tensor: for each box a
- * u64 with the tensor's number, and the box's start and count in each dimension. The answer to rank
- * r is appended to `out`; out_bytes[r] is its size. Returns DCP_ERR_MISMATCH if a box is
- * invalid. */
+/* reader_view_answer and reader_view_take are the two halves of reader_view_ask; neither is
+ * collective. reader_view_answer runs at the home. `asked` contains the ranks' requests in rank
+ * order, asked_bytes[r] bytes from rank r. A request is sorted by tensor and has for each box a u64
+ * with the tensor's number, then the box's starts and its counts. The answer to rank r is appended
+ * to `out`; out_bytes[r] is its size. Returns DCP_ERR_MISMATCH if any box is invalid. */
 int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
                        const uint64_t *asked_bytes, comm_message *out, uint64_t *out_bytes,
                        dcp_error *err);
-/* Makes a view of the homes' answers, in rank order, and takes ownership of their memory. Must be
- * freed whether or not it succeeds. */
+/* Makes a view from the homes' answers, which are in rank order, and takes ownership of their
+ * memory. Must be freed whether or not it succeeds. */
 int reader_view_take(dcp_checkpoint *ckpt, comm_message *answers, reader_view *out, dcp_error *err);
 
 void reader_view_free(reader_view *view);
 
-/* Makes a tensor's datasets, if they are not open. */
+/* Makes a tensor's datasets, unless they exist already. */
 int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err);
 void reader_view_close(reader_known *known);
 int reader_view_open_all(dcp_checkpoint *ckpt, reader_view *view, dcp_error *err);
@@ -46,17 +46,18 @@ static inline reader_known *reader_view_of(const reader_view *view, const dcp_ch
 /* Finds all datasets of a tensor, which remain valid until the close. Not collective; any thread
  * may call it at any time. If this rank does not have the rows, it looks up the tensor's name in
  * the index of each file, and compares the rows with the digest that the home sent. Returns
- * DCP_ERR_CORRUPT if they have changed, DCP_ERR_UNSUPPORTED if this rank neither sees all files nor
- * has copies of the rows. */
+ * DCP_ERR_CORRUPT if the rows have changed. Returns DCP_ERR_UNSUPPORTED if this rank neither sees
+ * all files nor has copies of the rows. */
 int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_known *out,
                     dcp_error *err);
 
-/* Returns dataset k of these; with its blocks' checksums if with_crcs is not 0. */
+/* Sets *out to dataset k of the tensor. If with_crcs is not 0, *out includes the checksums of its
+ * blocks. */
 int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, int with_crcs,
                         reader_dataset *out, dcp_error *err);
 
 /* Reads the checksums of the dataset's blocks, unless it already has them. Returns DCP_ERR_CORRUPT
- * if they don't give the dataset's own checksum. */
+ * if they do not combine to the dataset's own checksum. */
 int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *err);
 
 /* Frees the results of look-ups, when the checkpoint is closed. */

@@ -13,15 +13,15 @@
 #include "format/folder.h"
 #include "io/look.h"
 
-#define STATE_FILE ((uint64_t)INT_MAX) /* the number of shards that stands for layout global */
+#define STATE_FILE ((uint64_t)INT_MAX) /* used as the number of shards for layout global */
 
 void reader_visibility_free(reader_visibility *v) {
     free(v->readers);
     free(v->seen);
 }
 
-/* Finds the largest number of shards below `below` for which this rank sees files: STATE_FILE,
- * another number, or 0. */
+/* Sets *shards to the largest number of shards below `below` for which this rank sees files:
+ * STATE_FILE for layout global, 0 if there is none. */
 static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp_error *err) {
     int world = 0, status = DCP_ERR_CORRUPT;
     *shards = 0;
@@ -34,9 +34,9 @@ static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
-/* Shard f is preferably read by the rank that saved it, otherwise by the next rank that sees it.
- * readers[f] is the distance from that rank to this one, or UINT64_MAX if this rank does not see
- * the file. */
+/* Finds which of the v->shards files this rank sees. The rank that saved shard f should read it, or
+ * the next rank that sees it: readers[f] is the distance from the rank that saved it to this one,
+ * or UINT64_MAX if this rank does not see it. */
 static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
     free(v->readers);
@@ -75,8 +75,8 @@ static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
 }
 
 /* Collective. Folders of the same name may hold files of different saves, since a node that no
- * longer takes part retains its files. The step is the one with the largest number of shards of
- * which all files are seen. */
+ * longer takes part retains its files. Chooses the largest number of shards for which some rank
+ * sees each file. */
 static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     dcp_error why = {0}, first = {0};
     int status = DCP_ERR_CORRUPT;

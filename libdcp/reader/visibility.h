@@ -1,5 +1,5 @@
-/* Visibility: which ranks see which files of a step. If directories are private to nodes, ranks see
- * the same folder or different ones, and possibly no rank sees all files of a step. */
+/* Visibility: which ranks see which files of a step. In a private store, ranks of different nodes
+ * see different folders, and possibly no rank sees all files of a step. */
 #pragma once
 
 #include <limits.h>
@@ -13,13 +13,13 @@ typedef struct reader_visibility {
     size_t n;            /* number of files of the step */
     uint64_t *readers;   /* for each file, the rank that reads it; the same on all ranks */
     unsigned char *seen; /* for each file, 1 if this rank sees it */
-    uint64_t shards;     /* used by the search */
+    uint64_t shards;     /* number of shards that the search tries */
 } reader_visibility;
 
-/* Collective. Finds the step that dcp_checkpoint_open_private opens, where each rank passes its own
- * path, and decides which rank reads which of its files. Must be freed whether or not it succeeds.
- * Returns DCP_ERR_CORRUPT if no rank sees some of its files, DCP_ERR_NOT_FOUND if no directory has
- * a step of which all files are seen. */
+/* Collective. Finds the step that dcp_checkpoint_open_private opens, and decides which rank reads
+ * each of its files. Each rank passes its own path. Must be freed whether or not it succeeds.
+ * Returns DCP_ERR_CORRUPT if a step's folder was given and one of its files is seen by no rank, and
+ * DCP_ERR_NOT_FOUND if the directories have no step whose files are all seen. */
 int reader_visibility_find(dcp_comm *comm, const char *own_path, reader_visibility *out,
                            dcp_error *err);
 
