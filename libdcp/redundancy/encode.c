@@ -1,4 +1,5 @@
-/* Space for the whole file is reserved first, so a full disk is noticed before any bytes move. */
+/* Space for the whole file is reserved first, so a full disk is noticed before any data is
+ * moved. */
 #include "redundancy/encode.h"
 
 #include <errno.h>
@@ -94,9 +95,9 @@ void redundancy_output_end(redundancy_output *o) {
     *o = (redundancy_output){.file = {.fd = -1}};
 }
 
-/* Writing the redundancy files of a step. Every member's file is read once, and one slice of it at
- * a time goes to the ranks that store strips of it. The lengths of a group's files are known
- * before, their checksums only afterwards, so the header is written last. */
+/* Writing the redundancy files of a step. Every member's file is read once, one slice at a time,
+ * and each slice is sent to the ranks that compute strips from it. The checksums of a group's files
+ * are known only after that, so the header is written last. */
 
 typedef struct encoder {
     dcp_comm *comm;
@@ -114,7 +115,8 @@ static int rank_of(const encoder *e, int member) {
     return e->groups->order[member * e->groups->n + e->group];
 }
 
-/* Sends this rank's value to all members of its group; values[member] receives each member's. */
+/* Sends this rank's value to all members of its group, and receives the value of member m in
+ * values[m]. */
 static int share_number(const encoder *e, uint64_t value, uint64_t *values, dcp_error *err) {
     int n = e->comm->size, members = e->header.group.members;
     uint64_t *bytes = calloc((size_t)n, sizeof *bytes), same[REDUNDANCY_MAX_MEMBERS];
@@ -198,7 +200,8 @@ static int begin_file(encoder *e, const char *folder, dcp_error *err) {
     return status;
 }
 
-/* After this, all ranks know the lengths of their groups' files and have reserved space. */
+/* Exchanges the lengths of the files within each group, and reserves the space for this rank's
+ * file. */
 static int begin_encoding(encoder *e, const char *folder, dcp_error *err) {
     uint64_t lengths[REDUNDANCY_MAX_MEMBERS];
     int status = comm_agree(e->comm, open_shard(e, folder, err), err);

@@ -1,6 +1,6 @@
-/* Ranks are sorted by failure domain and dealt to the groups in turn, like cards. If no domain has
- * more ranks than there are groups, no group gets two ranks of one domain. The sizes of the groups
- * differ by at most one. */
+/* Ranks are sorted by failure domain and dealt to the groups in turn, like cards to players. If no
+ * domain has more ranks than there are groups, no group gets two ranks of one domain. The sizes of
+ * the groups differ by at most one. */
 #include "redundancy/groups.h"
 
 #include <isa-l.h>
@@ -51,7 +51,8 @@ static int by_domain(const void *a, const void *b) {
     return x->rank - y->rank;
 }
 
-/* Returns the number of different domains; *largest is the number of ranks in the largest. */
+/* Returns the number of different domains; *largest is the number of ranks in the largest
+ * domain. */
 static int count_domains(const placed_rank *sorted, int world, int *largest) {
     int domains = 0, first = 0;
     *largest = 0;
@@ -174,8 +175,8 @@ int redundancy_group_of(const redundancy_groups *groups, int rank, int *member) 
 }
 
 /* The code is ISA-L's Cauchy matrix: its upper part is the identity, and any square selection of
- * its rows can be inverted. With one row of data, the other row is a copy, so partner is a special
- * case of the code. */
+ * its rows can be inverted. With one row of data, a redundant row is a copy of it, so "partner" is
+ * a special case of the code. */
 
 int redundancy_code_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members : 2;
@@ -185,8 +186,8 @@ int redundancy_code_data_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members - g->lost : 1;
 }
 
-/* If the result is less than `lost`, the member's strip of this stripe is redundant. Otherwise it
- * is data, and its row is the result minus `lost`. */
+/* Returns the member's position in the stripe. The first `lost` positions have redundant strips;
+ * those after them have data, and row = position - `lost`. */
 static int rotation(const code_group *g, int number, int member) {
     return (member - number + g->members) % g->members;
 }
@@ -205,7 +206,7 @@ void redundancy_code_stripe(const code_group *g, int number, code_strip *out) {
         return;
     }
     for (int row = 0; row < g->members; row++) {
-        int turned = (row + g->lost) % g->members; /* data first */
+        int turned = (row + g->lost) % g->members; /* data strips come first */
         out[row] = strip_of_rs(g, number, (number + turned) % g->members);
     }
 }

@@ -8,8 +8,8 @@
 
 /* Which ranks protect each other in a private store with redundancy.
  *
- * The files of a step in such a store (layout sharded) lie on several nodes, each of which sees
- * only its own. With redundancy the step survives the loss of some failure domains with all their
+ * The files of a step in a private store (layout sharded) lie on several nodes. Each node sees only
+ * its own files. With redundancy the step survives the loss of some failure domains with all their
  * nodes. Ranks form groups whose members are in different domains. In addition to its shard, every
  * member stores a redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the previous
  * member of the group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the
@@ -26,7 +26,7 @@
 
 typedef enum redundancy_kind {
     REDUNDANCY_NONE,
-    /* survives any loss that does not include two neighbours in a group's ring */
+    /* survives any loss that does not include two neighbours in the ring of a group's members */
     REDUNDANCY_PARTNER,
     REDUNDANCY_RS, /* survives the loss of any `lost` members of every group */
 } redundancy_kind;
@@ -36,8 +36,8 @@ typedef struct redundancy_spec {
     int lost; /* none: 0, partner: 1, rs(K): K */
 } redundancy_spec;
 
-/* Parses "none", "partner" or "rs(K)"; NULL and "" mean none. Returns DCP_ERR_ARG, with a message
- * that lists what is allowed. */
+/* Parses "none", "partner" or "rs(K)"; NULL and "" mean none. For other texts returns DCP_ERR_ARG,
+ * with a message that lists the allowed ones. */
 int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err);
 
 /* A partition of the ranks into groups, the same on all ranks. */
@@ -50,33 +50,33 @@ typedef struct redundancy_groups {
 
 /* Makes groups of nearly equal size, in which no two members are in the same failure domain.
  *   domains     [world]: ranks with equal numbers are in one domain, and are lost together
- *   group_size  members per group, at most REDUNDANCY_MAX_MEMBERS; 0: 8, or 2 K if that is more.
+ *   group_size  members per group, at most REDUNDANCY_MAX_MEMBERS; 0: the larger of 8 and 2 K.
  *               Groups are smaller if there are fewer domains, and larger if a group would
  *               otherwise have too few members.
- * Returns DCP_ERR_ARG if it is impossible to have spec->lost + 1 members in different domains in
- * every group; the message says how many domains are needed, or how many ranks one of them
- * holds. */
+ * Returns DCP_ERR_ARG if not every group can have spec->lost + 1 members in different domains. The
+ * message says how many domains are needed, or how many ranks the largest domain has. */
 int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *domains, int world,
                            int group_size, redundancy_groups **out, dcp_error *err);
 
-/* Makes groups of the default size from the number of this rank's domain. Collective. */
+/* Makes groups of the default size. Each rank passes the number of its own domain. Collective. */
 int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t domain,
                               redundancy_groups **out, dcp_error *err);
 
 void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */
 
-/* The number of members of group g; the group of a rank, and its number in that group. */
+/* Return the number of members of group g; and the group of a rank, with the rank's number among
+ * its members in *member. */
 int redundancy_group_members(const redundancy_groups *groups, int g);
 int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
 
 /* The erasure code of a group: arithmetic over GF(2^8), without files.
  *
  * A group of g members has g stripes. A stripe of rs(k) has one strip on every member: k strips are
- * redundant, and the other g - k are the next segments of those members' data. From each stripe to
- * the next, the redundant strips move by one member, so all members hold the same number of them
- * (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and its
- * copy on the next member. The rows of a stripe are its strips, data first. Any
- * redundancy_code_data_strips() of them determine the others. */
+ * redundant, and the other g - k are data, each the next segment of its member's file. From each
+ * stripe to the next, the redundant strips move by one member, so all members hold the same number
+ * of them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file,
+ * and its copy on the next member. A row is a strip of a stripe; data strips are the first rows.
+ * Any redundancy_code_data_strips() rows determine the others. */
 
 typedef struct code_group {
     redundancy_kind kind;
@@ -89,7 +89,7 @@ typedef struct code_strip {
     int index;     /* number of the strip in that file */
 } code_strip;
 
-/* The number of strips in a stripe, and the number of data strips among them. */
+/* Return the number of strips in a stripe, and the number of data strips among them. */
 int redundancy_code_strips(const code_group *g);
 int redundancy_code_data_strips(const code_group *g);
 
@@ -97,8 +97,8 @@ int redundancy_code_data_strips(const code_group *g);
 void redundancy_code_stripe(const code_group *g, int number,
                             code_strip *out /* redundancy_code_strips() */);
 
-/* Computes coeffs[redundancy_code_data_strips()]: row `wanted` as a sum of the rows `present`,
- * which are redundancy_code_data_strips() different ones. Returns 0, or -1 if memory is short. */
+/* Computes n = redundancy_code_data_strips() coefficients: row `wanted` is the sum of the n
+ * different rows present[i], each multiplied by coeffs[i]. Returns 0, or -1 if memory is short. */
 int redundancy_code_solve(const code_group *g, const int *present, int wanted,
                           unsigned char *coeffs);
 

@@ -1,6 +1,6 @@
 /* A redundancy file consists of a page of header, the table of its blocks' checksums padded to
- * whole pages, and the strips. Nothing in it is used before the header's own checksum was
- * checked. */
+ * whole pages, and the strips. Nothing in it is used until the header's own checksum is known to be
+ * right. */
 #include "redundancy/parity.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\
 
 #define VERSION 1
 #define LARGEST_WORLD (1 << 20)
-#define LARGEST_FILE ((uint64_t)1 << 56) /* so sums of a few cannot overflow */
+#define LARGEST_FILE ((uint64_t)1 << 56) /* so the sum of several sizes cannot overflow */
 
 enum { /* byte offsets */
        AT_VERSION = 8,
@@ -252,7 +252,7 @@ static int is_redundancy(const char *name) {
     return redundancy_parity_name_read(name, &kind, &number, &world) && kind != REDUNDANCY_NONE;
 }
 
-/* Reports a failure if it is damage, and returns it otherwise. */
+/* Opens a redundancy file. Reports damage to `reader`, and returns other failures. */
 static int open_reported(const char *path, const char *name, const redundancy_reader *reader,
                          parity_header *h, int *fd, dcp_error *err) {
     dcp_error e;

@@ -1,15 +1,15 @@
-/* The redundancy file: a header that describes all files of the group, checksums, strips.
- * docs/format.md has the byte offsets. */
+/* The redundancy file. It contains a header that describes all files of the group, checksums, and
+ * strips. docs/format.md has the byte offsets. */
 #pragma once
 
 #include "redundancy/groups.h"
 #include "redundancy/stripes.h"
 
-/* The callbacks of a check of redundancy files. */
+/* The callbacks for a check of redundancy files. */
 typedef struct redundancy_reader {
     void *ctx;
     void (*on_damage)(void *ctx, const char *line); /* one line per damage */
-    /* Reports that `bytes` more were read; a result other than DCP_OK ends the check. May be
+    /* Reports that `bytes` more bytes were read. A result other than DCP_OK ends the check. May be
      * NULL. */
     int (*on_read)(void *ctx, uint64_t bytes, dcp_error *err);
 } redundancy_reader;
@@ -29,23 +29,24 @@ typedef struct parity_header {
     parity_member members[REDUNDANCY_MAX_MEMBERS];
 } parity_header;
 
-/* The sizes of a strip of stripe `number`, and of all redundant strips of a member. */
+/* Return the size of a strip of stripe `number`, and the size of all redundant strips of a
+ * member. */
 uint64_t redundancy_parity_strip_bytes(const parity_header *h, int number);
 uint64_t redundancy_parity_payload_bytes(const parity_header *h, int member);
 
-/* Returns the payload's offset, which is also the length of header and table. */
+/* Returns the offset of the payload: header and table precede it. */
 uint64_t redundancy_parity_payload_start(const parity_header *h, int member);
 uint64_t redundancy_parity_file_bytes(const parity_header *h, int member);
 
 /* Returns a member's contribution to `set`, which is the XOR of all contributions. */
 uint64_t redundancy_parity_set_part(const parity_member *member);
 
-/* Write "shard-RRRRR-of-NNNNN.h5" and the redundancy file's name into name[64]. */
+/* Write into name[64]: "shard-RRRRR-of-NNNNN.h5", or the redundancy file's name. */
 void redundancy_parity_shard_name(char *name, uint64_t number, int world);
 void redundancy_parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world);
 
-/* Parses a name of either kind. Returns 1, or 0 if it is another name. *kind is REDUNDANCY_NONE for
- * a shard. */
+/* Parses the name of a shard, for which *kind is REDUNDANCY_NONE, or of a redundancy file. Returns
+ * 1, or 0 for other names. */
 int redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
                                 int *world);
 
@@ -65,9 +66,9 @@ int redundancy_parity_check_payload(const parity_header *h, int fd, const char *
                                     const redundancy_reader *reader, dcp_error *err);
 
 /* Reads every byte of the redundancy files in a step's folder, and checks that names, step and
- * headers agree. A folder without redundancy files is fine. Not collective. Returns failures to
- * read. */
+ * headers agree. A folder without redundancy files is no failure. Not collective. Reports damage to
+ * `reader`, and returns other failures. */
 int redundancy_parity_verify(const char *folder, const redundancy_reader *reader, dcp_error *err);
 
-/* Returns the size of the redundancy files in a folder, 0 if it can't be read. */
+/* Returns the total size of the redundancy files in a folder; 0 if the folder can't be read. */
 uint64_t redundancy_parity_bytes(const char *folder);

@@ -1,5 +1,5 @@
-/* For each group, the members of each domain are counted. A member belongs to every domain in which
- * one of its files lies. */
+/* To find how many losses a group survives, its members in each domain are counted. A member counts
+ * in each domain that has one of its two files. */
 #include "redundancy/reconstruct.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "io/publish.h"
 #include "redundancy/encode.h"
 
-/* The members of a group of which one domain has files. */
+/* A domain, and the members of a group that have files in it. */
 typedef struct domain_share {
     uint64_t domain;
     int n;
@@ -83,20 +83,20 @@ int redundancy_losses_survived(const redundancy_survey *s) {
     return least;
 }
 
-/* Files are rebuilt some groups at a time. For each stripe, as many intact strips as necessary go
- * to the ranks that write the lost ones. A rebuilt shard gets its name when its checksum is the one
+/* Some groups are rebuilt at a time. For each stripe, just enough intact strips are sent to the
+ * ranks that write the lost ones. A rebuilt shard gets its name only if its checksum equals the one
  * in the redundancy files. The survey has checked every byte of all files that are read. */
 
 #define GROUPS_AT_ONCE 64
 
-/* The context of a rebuild; all borrowed. */
+/* The context of a rebuild. All members are borrowed. */
 typedef struct rebuild_site {
     dcp_comm *comm;
     redundancy_survey *survey;
     const char *folder; /* this rank's folder for lost files; made if needed */
 } rebuild_site;
 
-/* A file of a group: read where it exists, or written if it is lost. */
+/* A file of a group, which is read if it exists and written if it is lost. */
 typedef struct rebuild_slot {
     int rank;
     strip_file in;         /* on `rank`, if the file is not lost */
@@ -136,8 +136,8 @@ static int has_other(const rebuild_site *at, const rebuild_group *g, int member,
 }
 
 /* Chooses the rank that writes a member's lost files: the rank that has the member's other file, or
- * a damaged copy; otherwise a rank in a failure domain without other members of the group, so the
- * step can survive the next loss as well. */
+ * a rank that has a damaged copy; otherwise a rank whose failure domain has no other members of the
+ * group, so the step can survive the next loss as well. */
 static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
     int size = at->comm->size, first = g->numbers[member] % size;
     for (int k = 0; k < 2; k++)
@@ -150,8 +150,8 @@ static int choose_writer(const rebuild_site *at, const rebuild_group *g, int mem
     return first;
 }
 
-/* Makes the group that shard `leader` leads, and chooses a rank for every file; the result is the
- * same on all ranks. Returns 1 if any of its files is lost. */
+/* Makes the group that shard `leader` leads, and chooses a rank for every file, the same on all
+ * ranks. Returns 1 if any file of the group is lost. */
 static int begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
     g->leader = leader;
     redundancy_survey_group(at->survey, leader, &g->group, g->numbers);
@@ -298,7 +298,8 @@ static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_stri
     return s;
 }
 
-/* Finds the rows of a stripe that exist, as many as necessary, and those that are lost. */
+/* Sorts the rows of a stripe into those that are lost, and as many of the others as are
+ * necessary. */
 static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_strip *rows,
                       int *present, int *lost, int *n_lost) {
     int n = 0;
@@ -362,7 +363,7 @@ static void end_groups(rebuilder *r) {
     r->n_groups = 0;
 }
 
-/* Rebuilds the collected groups. */
+/* Rebuilds the groups in r->groups. */
 static int rebuild_collected(rebuilder *r, dcp_error *err) {
     int status = comm_agree(r->at.comm, begin_stripes(r, err), err);
     if (!status)
@@ -373,7 +374,8 @@ static int rebuild_collected(rebuilder *r, dcp_error *err) {
     return status;
 }
 
-/* As many groups at once as there are ranks: usually each rank then does the work of one group. */
+/* Returns how many groups are rebuilt at once: as many as there are ranks, so usually each rank
+ * does the work of one group. */
 static int most_groups(const dcp_comm *comm) {
     return comm->size < GROUPS_AT_ONCE ? comm->size : GROUPS_AT_ONCE;
 }

@@ -1,7 +1,7 @@
-/* Strips move one slice at a time. The bytes of a slice are read where they are, sent to each rank
- * that needs them, combined there and written. Both sides know the sizes of all messages, in which
- * strips are in the order of the list. A slice is as large as the memory of the busiest rank
- * allows. */
+/* Strips move one slice at a time. The bytes of a slice are read by the ranks that have them, sent
+ * to each rank that needs them, combined there and written. Sender and receiver both know the size
+ * of each message; its strips are in the order of the list. A slice is as large as the memory of
+ * the busiest rank allows. */
 #include "redundancy/stripes.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ typedef struct strips_move {
     comm_stop *stop;
     uint64_t slice, start, longest; /* start: offset of the slice in every strip */
     unsigned char *send, *receive, *combined;
-    /* [size]: bytes in this slice, and the place of a rank's message in its buffer */
+    /* for each rank: bytes of its message in this slice, and the message's place in the buffer */
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
 } strips_move;
 
@@ -55,8 +55,8 @@ void redundancy_stripes_free(stripe *list, size_t n) {
     free(list);
 }
 
-/* If several strips of a stripe are combined on one rank, that rank receives the inputs only
- * once. */
+/* Returns 1 if output `o` is the first one of its rank: a rank that combines several strips of a
+ * stripe receives the inputs only once. */
 static int is_first_of_rank(const stripe *s, int o) {
     for (int i = 0; i < o; i++)
         if (s->out[i].rank == s->out[o].rank) return 0;
@@ -69,8 +69,8 @@ static int outs_of(const stripe *s, int rank) {
     return n;
 }
 
-/* Adds `bytes` for each strip that the stripe sends from this rank, and for each that it brings
- * here. */
+/* Adds `bytes` to the messages for each strip of the stripe that this rank sends, and for each that
+ * it receives. */
 static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) {
     int me = m->comm->rank, needed = outs_of(s, me);
     for (int i = 0; i < s->n_in; i++) {
@@ -80,7 +80,7 @@ static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) 
     }
 }
 
-/* Returns the size of the part of the stripe's strips that lies in this slice. */
+/* Returns how many bytes of each of the stripe's strips are in this slice. */
 static uint64_t part_of(const strips_move *m, const stripe *s) {
     return s->bytes > m->start ? core_min_u64(m->slice, s->bytes - m->start) : 0;
 }
@@ -139,7 +139,7 @@ static int write_strip(const strips_move *m, const strip *to, const unsigned cha
     return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
 }
 
-/* Combines and writes this rank's outputs of a stripe. */
+/* Computes and writes the outputs of a stripe that are on this rank. */
 static int combine_stripe(strips_move *m, const stripe *s, dcp_error *err) {
     unsigned char *in[REDUNDANCY_MAX_MEMBERS];
     uint64_t bytes = part_of(m, s);
@@ -177,8 +177,8 @@ static int move_all_strips(strips_move *m, dcp_error *err) {
     return comm_agree(m->comm, status, err);
 }
 
-/* Chooses the slice's size by the number of strips that the busiest rank sends and receives at
- * once. */
+/* Chooses the size of a slice from the number of strips of which the busiest rank sends and
+ * receives a slice at once. */
 static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
     uint64_t most[2] = {0, 0};
     *sent = *received = 0;

@@ -7,24 +7,24 @@
 
 #define ONE_BLOCK ((uint64_t)1 << 62) /* block_bytes if a file has a single checksum */
 
-/* Bytes of a file that are cut into strips, and checksums of the bytes that passed. */
+/* The bytes of a file that are cut into strips, and checksums of the bytes that were moved. */
 typedef struct strip_file {
     const char *path; /* borrowed */
     int fd;
-    uint64_t start; /* offset of the bytes in the file */
-    uint64_t bytes; /* strips may reach beyond them: zeros, which are not written */
-    /* The raw CRC-64 of each block of block_bytes; initially zero. NULL: not needed. Valid after
-     * every byte has passed once. */
+    uint64_t start; /* offset of these bytes in the file */
+    uint64_t bytes; /* strips may extend past the last one, with zeros that are not written */
+    /* The raw CRC-64 of each block of block_bytes; initially zero. Valid after every byte was moved
+     * once. NULL: not needed. */
     uint64_t *raws, block_bytes;
 } strip_file;
 
 typedef struct strip {
     int rank;         /* the rank that has the file */
     strip_file *file; /* borrowed; NULL on other ranks */
-    uint64_t offset;  /* in the file's bytes */
+    uint64_t offset;  /* from `start` of the file */
 } strip;
 
-/* Each strip of `out` is a sum of all strips of `in`, multiplied by its coefficients. */
+/* Each strip of `out` is a sum of all strips of `in`, each multiplied by a coefficient. */
 typedef struct stripe {
     uint64_t bytes; /* size of each strip */
     int n_in, n_out;
@@ -39,7 +39,8 @@ void redundancy_stripes_free(stripe *list, size_t n);
 struct comm_stop;
 
 /* Moves and combines the strips. Collective. Each rank passes the stripes in which it has strips,
- * in an order that is the same on all ranks. Uses 16 MiB per rank, or one page per strip for a rank
- * with more than 2,000 strips. `stop` is asked for each slice whether to stop; NULL: never stop. */
+ * in an order that is the same on all ranks. Uses 16 MiB per rank; if any rank sends and receives
+ * more than 4,000 strips in all, one page per strip. `stop` is checked for each slice; NULL: never
+ * stop. */
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, struct comm_stop *stop,
                             dcp_error *err);

@@ -1,10 +1,11 @@
 /* Finds out where the files of a step are, and whether they suffice.
  *
  * First each rank lists the files in the folders that it sees. A file that cannot be read is not
- * used, like one with wrong bytes; but if the other files do not suffice, that is an error and not
- * damage. Folders may hold redundancy files of several saves, so the ranks then elect the save that
- * most of them vote for. For each file one intact copy is chosen. A rank that finds its chosen copy
- * damaged withdraws it, and the choice is repeated until no copy is withdrawn. */
+ * used, and neither is one with wrong bytes. If the other files do not suffice, an unread file is
+ * reported as an error, not as damage. Folders may hold redundancy files of several saves, so the
+ * ranks then elect the save that most of them vote for. Then one intact copy of each file is
+ * chosen. A rank that finds its chosen copy damaged withdraws it, and the choice is repeated until
+ * no copy is withdrawn. */
 #include "redundancy/survey.h"
 
 #include <fcntl.h>
@@ -21,8 +22,9 @@
 #include "io/file.h"
 #include "io/look.h"
 
-/* Skips a file that could not be looked up, as there may be others. If these do not suffice, that
- * is the reason, and the file does not count as lost. A lack of memory concerns the others, too. */
+/* Skips a file that could not be read, as the other files may suffice. If they do not, s->unread is
+ * reported, and the file does not count as lost. A lack of memory or a cancellation is returned at
+ * once. */
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = 0;
@@ -32,7 +34,7 @@ static int pass_over(redundancy_survey *s, survey_found *f, int status, const dc
     return DCP_OK;
 }
 
-/* Reads the header of a redundancy file; without a valid header the file is not usable. */
+/* Reads the header of a redundancy file. The file is usable if its header is valid. */
 static int read_found_header(redundancy_survey *s, survey_found *f, const char *folder,
                              const char *name, dcp_error *err) {
     parity_header header;
@@ -75,7 +77,7 @@ static int take_folder_entry(void *ctx, DIR *of, const struct dirent *e, dcp_err
     return add_found_file(look->survey, look->folder, e->d_name, err);
 }
 
-/* Fills s->found with the step's files in the folders. */
+/* Fills s->found with the shards and redundancy files in the folders. */
 static int find_files(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {
@@ -111,14 +113,14 @@ static int is_same_save(const save_votes *a, const save_votes *b) {
            a->lost == b->lost;
 }
 
-/* Returns 1 if the redundancy file with that header belongs to this step and save. */
+/* Returns 1 if the redundancy file with that header belongs to the survey's step and save. */
 static int is_of_save(const redundancy_survey *s, const parity_header *h) {
     save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
     return is_same_save(&wanted, &has);
 }
 
-/* Returns the save with the most votes in `list`, after adding up votes for the same save; among
- * saves with equally many votes, the latest. */
+/* Adds up the votes for each save in `list`, and returns the save with the most votes. Among saves
+ * with equally many votes, returns the latest. */
 static save_votes most_votes(const save_votes *list, size_t n) {
     save_votes best = {0};
     for (size_t i = 0; i < n; i++) {
@@ -144,8 +146,8 @@ static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err)
     return DCP_OK;
 }
 
-/* Fills in step, set, world, kind and lost from the majority of the files in s->found. Collective.
- * Returns DCP_ERR_NOT_FOUND if no rank has found any. */
+/* Fills in step, set, world, kind and lost from the save that gets the most votes of all ranks'
+ * files. Collective. Returns DCP_ERR_NOT_FOUND if no rank has found a usable redundancy file. */
 static int elect_save(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t size = (size_t)comm->size;
     save_votes own = {0}, *all = core_array(size, sizeof *all);
@@ -180,8 +182,7 @@ static void enter_shards(const parity_header *h, uint64_t *fields) {
     }
 }
 
-/* Returns 1 if every member of the leader's group names this leader, each with a different
- * number. */
+/* Returns 1 if all members of the leader's group name this leader, and their numbers differ. */
 static int is_whole_group(const redundancy_survey *s, int leader) {
     char seen[REDUNDANCY_MAX_MEMBERS] = {0};
     int n = 0, members = s->shards[leader].members;
@@ -195,7 +196,7 @@ static int is_whole_group(const redundancy_survey *s, int leader) {
     return n == members && s->shards[leader].member == 0 && members > s->lost;
 }
 
-/* Groups whose files contradict each other, as forged ones would, count as unknown. */
+/* Marks a group as unknown if its files contradict each other, as forged files might. */
 static void keep_whole_groups(redundancy_survey *s) {
     for (int f = 0; f < s->world; f++) {
         int leader = s->shards[f].leader;
@@ -259,7 +260,7 @@ static size_t file_of(const redundancy_survey *s, const survey_found *f) {
     return (size_t)f->number + (f->kind == REDUNDANCY_NONE ? 0 : (size_t)s->world);
 }
 
-/* Returns 1 if a redundancy file describes its group as the others do. */
+/* Returns 1 if the redundancy file describes its group like the group's other files. */
 static int agrees(const redundancy_survey *s, const parity_header *h) {
     int leader = s->shards[h->members[0].number].leader;
     parity_header common;
@@ -269,8 +270,8 @@ static int agrees(const redundancy_survey *s, const parity_header *h) {
            !memcmp(common.members, h->members, sizeof common.members);
 }
 
-/* Checks name, size and header. Files for another world size belong to another save and are not
- * examined. */
+/* Checks the file's name, size and header. Files for another world size belong to another save and
+ * are not examined. */
 static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) {
     struct stat st;
     dcp_error why;
@@ -345,14 +346,14 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
-/* Returns how far the rank is behind the rank that should read the file; this distributes the
- * work. */
+/* Returns the rank's distance from rank `file` modulo the world size. Of the ranks that have the
+ * file, the one with the smallest distance reads it, which distributes the work. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;
 }
 
-/* Chooses an intact copy of every file, according to what is known now. */
+/* Chooses a copy of every file among those that are not known to be damaged. */
 static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;
@@ -430,7 +431,8 @@ static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const 
     return status ? status : comm_broadcast(comm, s->domains, size * sizeof *s->domains, 0, err);
 }
 
-/* Shares what any rank could not look up, as that may be what is missing. Collective. */
+/* If any rank could not read a file, makes all ranks fail with that error: the file may be the one
+ * that is missing. Does so only if the survey has failed. Collective. */
 static int agree_on_unread(dcp_comm *comm, redundancy_survey *s, int status, dcp_error *err) {
     const int unread = comm_agree(comm, s->unread.status, &s->unread);
     if (!unread || (!status && unread != DCP_ERR_COMM)) return status;
@@ -471,7 +473,7 @@ void redundancy_survey_close(redundancy_survey *s) {
 
 static int is_lost(const redundancy_survey *s, int file) { return s->files[file].rank < 0; }
 
-/* Appends a number to the list, or "..." if the text is full. */
+/* Appends a number to the list in `text`, or "..." if there is no space. */
 static void append_number(char *text, size_t size, int number) {
     size_t length = strlen(text);
     if (length + 16 < size)
@@ -515,7 +517,7 @@ static int fail_group(const redundancy_survey *s, const code_group *g, const int
                      *files ? files : "(none)", damaged ? "damaged or missing" : "missing", rule);
 }
 
-/* Fails for a shard whose group is unknown, which therefore can't be rebuilt. */
+/* Fails for a shard that can't be rebuilt because its group is unknown. */
 static int fail_unknown(const redundancy_survey *s, int shard, dcp_error *err) {
     int damaged = s->files[shard].damaged >= 0;
     return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
