@@ -15,15 +15,15 @@
 #include "reader/checkpoint.h"
 #include "reader/view.h"
 
-/* A walk over [low, high) of the dense box's bytes. */
+/* A walk over bytes [low, high) of the dense box. */
 typedef struct run_walk {
     uint64_t low, high;
     rewrite_run_fn fn;
     void *ctx;
 } run_walk;
 
-/* Walks the runs in one dataset of `part` of the box, which begins at byte `at` of the box. The
- * walk's ends may lie inside elements. */
+/* Walks the runs of one dataset that `copy` describes; they belong to a part of the box that begins
+ * at byte `at`. The walk's ends may lie inside elements. */
 static int walk_dataset(const run_walk *w, const reader_dataset *p, const box_copy *copy,
                         uint64_t at) {
     int status = DCP_OK;
@@ -67,7 +67,7 @@ enum {
     JOIN_BYTES = 4096,
 };
 
-/* Runs of one dataset that are close to each other. */
+/* Collects runs of one dataset that are close to each other, and reads them together. */
 typedef struct span_reader {
     rewrite *owner;
     rewrite_run runs[SPAN_RUNS];
@@ -91,7 +91,7 @@ static int read_span(span_reader *s) {
     return status;
 }
 
-/* Returns 1 if the run can be read together with those that are waiting. */
+/* Returns 1 if the run can be read together with the collected runs. */
 static int joins(const span_reader *s, const rewrite_run *run) {
     const rewrite_run *last = &s->runs[s->n - 1];
     return s->n < SPAN_RUNS && last->piece == run->piece && last->bytes <= JOIN_BYTES &&
@@ -114,14 +114,14 @@ int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
     return status ? status : read_span(&s);
 }
 
-/* Parts are moved in the order of their elements in the whole tensor, so bytes that several new
- * files take from the same old pages are moved in one batch. Of the four batches, two are being
- * read while the previous one is assembled and written. */
+/* Parts of new files are moved in the order of their elements in the whole tensor, so parts of
+ * several new files that need the same old pages are moved in one batch. There are four batches:
+ * two are being read while the one before them is assembled and written. */
 
-/* Parts of new files that are moved together form a batch. The pages of the old files that they
- * need are read together, each page once, however many parts need it; then the parts are assembled
- * and written. Nearby pieces of an old file are joined to one extent, and the bytes between them
- * are read as well. */
+/* Parts of new files that are moved together form a batch. The pages of the old files that these
+ * parts need are read together, and each page only once. Then the parts are assembled and written.
+ * Nearby pieces of an old file are joined to one extent, and the bytes between them are read as
+ * well. */
 enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
 
 /* Pages of an old file. */
@@ -135,22 +135,23 @@ typedef struct extent {
 typedef struct batch_part {
     move_fragment what; /* a part of a bulk move_piece */
     io_file *file;
-    int in_place;  /* its bytes lie unchanged in one extent, at `source` */
+    int in_place;  /* its bytes are contiguous in one extent, at `source` */
     extent source; /* [from, to) in bytes, not in pages */
-    int by_runs;   /* too scattered for extents */
+    int by_runs;   /* its runs are too scattered for extents and are read one by one */
 } batch_part;
 
 typedef struct batch {
     rewrite *owner;
     unsigned char *memory; /* page-aligned; borrowed */
     uint64_t capacity, used;
-    extent extents[BATCH_EXTENTS], before[BATCH_EXTENTS]; /* before the part that is being added */
+    extent extents[BATCH_EXTENTS], before[BATCH_EXTENTS]; /* before: without the part that is
+                                                           * added */
     batch_part parts[BATCH_PARTS];
     size_t n_extents, n_parts;
 } batch;
 
 #define BATCH_LEAST (64u << 10) /* a part of this size always fits into an empty batch */
-#define JOIN_BYTES (32u << 10)  /* maximum gap that is read as well */
+#define JOIN_BYTES (32u << 10)  /* maximum gap between joined pieces */
 
 /* A part that is being added. */
 typedef struct trial {
@@ -162,13 +163,13 @@ typedef struct trial {
     int is_one;
 } trial;
 
-/* Returns 1 if the pages belong to the extent, or are close to it. */
+/* Returns 1 if the pages overlap the extent or are close to it. */
 static int touches(const extent *e, const extent *pages) {
     return e->file == pages->file && pages->from <= e->to + JOIN_BYTES &&
            e->from <= pages->to + JOIN_BYTES;
 }
 
-/* Returns the extent that the pages touch, or n_extents. */
+/* Returns the index of an extent that the pages touch, or n_extents if there is none. */
 static size_t find_near(const trial *t, const extent *pages) {
     const batch *b = t->b;
     if (t->hint < b->n_extents && touches(&b->extents[t->hint], pages)) return t->hint;
@@ -177,7 +178,8 @@ static size_t find_near(const trial *t, const extent *pages) {
     return b->n_extents;
 }
 
-/* Returns 1 if there is no room for another extent. */
+/* Adds the pages to an extent that they touch, or to a new one. Returns 1 if there is no room for
+ * another extent. */
 static int add_pages(trial *t, const extent *pages) {
     batch *b = t->b;
     size_t i = find_near(t, pages);
@@ -211,16 +213,16 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     return add_pages(t, &pages) || t->b->used + t->grown > t->b->capacity;
 }
 
-/* Returns 1 if the part may join those in the batch. */
+/* Returns 1 if the part may be added to the batch. */
 static int is_welcome(const trial *t, uint64_t bytes) {
     const batch *b = t->b;
     if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return 0;
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-/* Adds the part and returns 1; or returns 0 if there is no room, or the batch is half full and
- * lacks half of the pages that the part needs. A part that does not fit into an empty batch must be
- * cut in two. */
+/* Adds the part to the batch and returns 1. Returns 0 if there is no room, or if the batch is half
+ * full and at least half of the part's pages would have to be added. A part that does not fit into
+ * an empty batch must be cut in two. */
 static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
@@ -267,7 +269,7 @@ static const unsigned char *find_bytes(const batch *b, size_t *hint, const forma
         *hint = i;
         return e->memory + (from - e->from);
     }
-    return NULL; /* never: every run was planned */
+    return NULL; /* never reached: the extents include every run */
 }
 
 typedef struct gathering {
@@ -284,7 +286,8 @@ static int copy_run(void *ctx, const rewrite_run *run) {
     return 0;
 }
 
-/* Returns the part's bytes, which are assembled at *room unless they are contiguous already. */
+/* Sets *data to the part's bytes. They are assembled at *room unless they are contiguous
+ * already. */
 static int make_part(const batch *b, const batch_part *part, unsigned char **room,
                      const unsigned char **data, dcp_error *err) {
     const move_fragment *f = &part->what;
@@ -301,8 +304,8 @@ static int make_part(const batch *b, const batch_part *part, unsigned char **roo
     return rewrite_runs(box, f->box_offset, f->bytes, copy_run, &g);
 }
 
-/* After the batch was read: assembles the parts, adds them to their checksums and starts to write
- * them. */
+/* Requires that the batch has been read. Assembles its parts, adds them to the checksums and starts
+ * to write them. */
 static int write_batch(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
     unsigned char *room = b->memory;
     int status = io_queue_status(queue, err);
@@ -336,7 +339,7 @@ typedef struct entry {
 typedef struct tensor_part {
     move_fragment what;
     io_file *file;
-    uint64_t place; /* its first element's place in the whole tensor */
+    uint64_t place; /* number of its first element in the whole tensor */
 } tensor_part;
 
 typedef struct mover {
@@ -344,7 +347,7 @@ typedef struct mover {
     io_queue *queue;
     unsigned char *memory;
     batch *batches; /* used in turn */
-    uint64_t begun; /* number of batches so far; the last one is being filled */
+    uint64_t begun; /* number of batches begun so far; the last one is being filled */
     uint64_t written;
     tensor_part *parts; /* parts of one tensor */
     size_t n, room;
@@ -367,8 +370,7 @@ static int by_place_in_tensor(const void *a, const void *b) {
     return (x->what.piece > y->what.piece) - (x->what.piece < y->what.piece);
 }
 
-/* Returns the place in the whole tensor of an element of the box, given by its number in the
- * box. */
+/* Returns the number, in the whole tensor, of element `elem` of the box. */
 static uint64_t place_of(const rewrite_box *b, uint64_t elem) {
     uint32_t dims = core_box_dims(b->tensor->tensor.ndim);
     uint64_t place = 0;
@@ -400,8 +402,8 @@ static int add_tensor_part(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* The more files share a row of the tensor, the smaller are the parts, so everything that they take
- * from a stretch of it fits into one batch. */
+/* Returns the size of the parts. The more files share a row of the tensor, the smaller the parts
+ * are, so all parts that come from the same stretch of the tensor fit into one batch. */
 static uint64_t part_bytes(const rewrite_box *b) {
     uint64_t row = 1, held = 1, bytes;
     for (uint32_t d = 1; d < b->tensor->tensor.ndim; d++) {
@@ -419,7 +421,7 @@ static int end_batch(mover *m) {
     return write_batch(&m->batches[slot], m->queue, slot, m->err);
 }
 
-/* Starts to read the batch that was filled, and makes room for the next one. */
+/* Starts to read the batch that was filled, and empties the next one. */
 static int next_batch(mover *m) {
     int status = move_progress_ask(m->owner->progress, m->err);
     if (status) return status;

@@ -1,16 +1,16 @@
-/* The runs of bytes that a rewrite copies, and moving the long ones. */
+/* Finding the runs of bytes that a rewrite copies, and moving the long runs. */
 #pragma once
 
 #include "core/fail.h"
 #include "reader/checkpoint.h"
 #include "save/image.h"
 
-/* Where the bytes of a rewrite come from: the datasets in the old files that hold a box to be
- * written. */
+/* Finding where the bytes of a rewrite come from: the datasets in the old files that have the
+ * elements of a new box. */
 
 struct move_progress;
 
-/* A box to be written; the ctx of its state_box. */
+/* A box to be written. It is the ctx of its state_box. */
 typedef struct rewrite_box {
     struct rewrite *owner;
     const reader_tensor *tensor;
@@ -36,18 +36,18 @@ typedef struct rewrite_run {
     uint64_t bytes;
 } rewrite_run;
 
-/* A result other than DCP_OK ends the walk. */
+/* A result other than DCP_OK ends rewrite_runs, which returns it. */
 typedef int (*rewrite_run_fn)(void *ctx, const rewrite_run *run);
 
-/* Calls fn with the places in the old files of bytes [offset, offset + bytes) of the dense box.
- * Runs of one dataset ascend in it. */
+/* Calls fn for each run in the old files that holds a part of bytes [offset, offset + bytes) of the
+ * dense box. The runs of one dataset come in ascending order of their offsets. */
 int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
                  void *ctx);
 
-/* The dcp_source_fn of a rewrite_box: reads through the page cache. */
+/* The dcp_source_fn of a rewrite_box. Reads through the page cache. */
 int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
 /* Moving the long runs of a rewrite's new files. */
 
-/* The save_mover.move of a rewrite: moves the images' bulk parts. */
+/* The member `move` of the rewrite's save_mover: moves the images' bulk parts. */
 int rewrite_move(void *rewrite, save_image *const *images, size_t n, dcp_error *err);

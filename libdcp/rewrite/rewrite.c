@@ -1,8 +1,8 @@
-/* dcp_rewrite: a save of boxes that are not in memory, whose bytes come from a checkpoint's files.
+/* dcp_rewrite: a save whose boxes are not in memory but in a checkpoint's files.
  *
  * Fragments (move/piece.h) are read one at a time through the page cache, where the kernel reads
- * ahead. Whole pages of long runs, nearly all bytes, are moved in batches past it: some batches are
- * being read while others are written. */
+ * ahead. Whole pages of long runs, which are nearly all bytes, bypass the page cache and are moved
+ * in batches: some batches are being read while others are written. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
 
-enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS (move.c) runs with the bytes between them */
+enum { SCRATCH_BYTES = 2 << 20 }; /* enough for SPAN_RUNS runs with gaps of JOIN_BYTES (move.c) */
 
 int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err) {
     w->memory_bytes = memory_bytes;
@@ -65,7 +65,7 @@ static int add_tensor(rewrite *w, const reader_tensor *t, const dcp_rewrite_opti
     return status;
 }
 
-/* Returns how many boxes this rank has of all tensors: at least one per tensor for each of its
+/* Returns how many boxes of all tensors this rank writes: at least one per tensor in each of its
  * `mine` files. */
 static size_t count_cut_boxes(const rewrite *w, const dcp_rewrite_options *o, int shards,
                               size_t mine) {
@@ -102,11 +102,11 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
 
 enum {
     JOIN_BYTES = 64 << 10,
-    RANGE_BYTES = 1 << 20,  /* announced together */
-    MOST_BYTES = 128 << 20, /* for one new file: not more than the page cache keeps */
+    RANGE_BYTES = 1 << 20,  /* maximum size of an announcement */
+    MOST_BYTES = 128 << 20, /* maximum for one new file: the page cache must keep them */
 };
 
-/* A range of a file that will be read, and was not announced yet. */
+/* A range of a file that will be read, and has not been announced yet. */
 typedef struct announced_range {
     uint64_t from, to;
 } announced_range;
@@ -144,20 +144,21 @@ static int announce_fragment(void *ctx, const move_fragment *f) {
     return box ? rewrite_runs(box->ctx, f->box_offset, f->bytes, announce_run, ctx) : 0;
 }
 
-/* The save_mover.announce: edges and small tensors are scattered over the old files, and reads of
- * them one at a time would each wait for the disk. So all of them are announced to the kernel,
- * which reads them at the same time. Nearby ones are joined. */
+/* The member `announce` of the rewrite's save_mover. Small tensors, and the edges of large runs,
+ * are scattered over the old files, and each read of one of them would wait for the disk. So all of
+ * them are announced to the kernel first, which reads them at the same time. Nearby ranges are
+ * joined. */
 static void announce_fragments(void *ctx, const save_image *im) {
     const dcp_checkpoint *from = ((const rewrite *)ctx)->from;
     announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
     size_t first = 0;
-    if (!a.ranges) return; /* then it is slower */
+    if (!a.ranges) return; /* without announcements, reads are slower */
     move_fragments(im->pieces, im->n_pieces, &first, 0, UINT64_MAX, announce_fragment, &a);
     for (size_t f = 0; f < from->n_files; f++) announce_range(&a, &from->files[f], &a.ranges[f]);
     free(a.ranges);
 }
 
-/* Returns 1 if the state id of the new files' tensors equals the old one. */
+/* Returns 1 if the tensors in the new files have the state id of the old ones. */
 static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
@@ -198,10 +199,10 @@ static int find_damage(const rewrite *w, dcp_error *err) {
                         "states, or what was read once differs from what is read now");
 }
 
-/* The save_mover.prove: checks that what was written equals what had been saved. The old global
- * file has checksums of its blocks. Old shards have the state id, a checksum over those of whole
- * tensors; if it differs, each rank checks the blocks of the datasets of which it had a part, to
- * find the damaged one. */
+/* The member `prove` of the rewrite's save_mover: checks that the written tensors equal the old
+ * ones. An old file of layout global has checksums of the tensors' blocks. Old shards have only the
+ * state id for whole tensors; if it differs, each rank checks the blocks of the datasets that it
+ * has read from, to find the damaged one. */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     int status = DCP_OK;
@@ -232,7 +233,7 @@ static int ask_datasets(rewrite *w, dcp_error *err) {
     return status;
 }
 
-/* The ranks that read together must be those that write together. */
+/* Checks that the checkpoint and the store have the same communicator, or one rank each. */
 static int check_same_comm(const dcp_comm *from, const dcp_store *to, dcp_error *err) {
     if (from == to->comm || (from->size == 1 && to->comm->size == 1)) return DCP_OK;
     return core_fail_at(
