@@ -1,6 +1,6 @@
-/* The public calls of a save: at once, or in flight while the caller continues.
+/* The public calls that save, either before they return or in flight while the caller continues.
  *
- * A task runs a save in flight. Until it is settled, the store works over a duplicate of its
+ * A save in flight is run by a task. Until the save is settled, the store uses a duplicate of its
  * communicator and belongs to the task's thread: all other functions that change the store settle
  * the save first. If there can be no thread, the first fence or wait runs the save. In both cases
  * the collectives come in the same order on every rank. */
@@ -29,10 +29,10 @@ struct dcp_saving {
     dcp_comm *callers_comm; /* the store gets it back when the save is settled */
     save_request request;
     dcp_report report;
-    bool may_have_thread; /* the same on all ranks, and then it is planned already; false: a fence,
-                             a wait or the next save runs it */
-    bool is_ahead;        /* what it reads was copied before (dcp_save_copy) */
-    pthread_mutex_t lock; /* of the following members */
+    bool may_have_thread; /* the same on all ranks. If true, the save is planned already; if false,
+                             a fence, a wait or the next save runs it */
+    bool is_ahead;        /* its boxes were copied before the call (dcp_save_copy) */
+    pthread_mutex_t lock; /* guards the following members */
     pthread_cond_t changed;
     bool awaited, released;
     char dir[]; /* the store's directory */
@@ -45,7 +45,7 @@ static void announce(dcp_saving *s, bool *what) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns *what once it is true, or after `seconds`; if negative, only once it is true. */
+/* Waits until *what is true, at most `seconds`; negative: without a limit. Returns *what. */
 static int await_change(dcp_saving *s, const bool *what, double seconds) {
     const struct timespec end = core_clock_time(core_clock_now() + seconds);
     int timed_out = 0;
@@ -79,7 +79,7 @@ static int is_awaited(void *ctx) {
     return awaited;
 }
 
-/* Makes the plan's boxes those of the copy that was made ahead. */
+/* Replaces the plan's boxes by those of the copy that was made ahead. */
 static void use_ahead(const dcp_store *store, dcp_saving *s) {
     const save_context *kept = save_context_of(store);
     save_copy_use(kept->memory.copy, kept->plan);
@@ -105,7 +105,8 @@ static int run_saving(void *ctx, dcp_error *err) {
     return status;
 }
 
-/* A forked process leaves the save alone: threads that do not exist in it may hold its locks. */
+/* Returns false in a forked process, which must not touch the save: its locks may be held by
+ * threads that do not exist in that process. */
 static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 
 /* Ends the save, if it has not ended, and gives the store its communicator back. */
@@ -145,8 +146,8 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
                   : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
-/* HDF5 is not thread-safe, so it lays the files out on the caller's thread, before the task has
- * one. The wait returns a failure. */
+/* Plans the save. HDF5 is not thread-safe, so it lays the files out on the caller's thread, before
+ * the task starts a thread. dcp_save_wait returns a failure. */
 static void plan_saving(dcp_store *store, dcp_saving *s) {
     const int status = save_prepare(store, &s->request, &s->task.error);
     if (!status) return;
@@ -154,7 +155,7 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
     s->released = true;
 }
 
-/* Copies what the save reads, so the caller's memory is free when the call returns. */
+/* Copies the boxes that the save reads, so the caller's memory may change when the call returns. */
 static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
@@ -170,8 +171,8 @@ static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) 
 
 static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
-    /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5, which
-     * are not thread-safe, are called only on the caller's thread */
+    /* without a duplicate there can be no thread, and the fence runs the save over the store's
+     * communicator; MPI-IO and HDF5 are not thread-safe, so engines that call them get no thread */
     s->may_have_thread =
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     if (s->may_have_thread) {
@@ -186,13 +187,14 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     if (s->may_have_thread && !core_task_is_done(&s->task)) core_task_start(&s->task, "dcp-save");
 }
 
-/* The threads of ranks end at different times: if any has not ended, all ranks refuse. Without
- * threads, either all ranks run the save here, or none does. */
+/* If the saves have threads, these end at different times on different ranks; the vote that follows
+ * makes all ranks refuse if any of them refuses. Without threads, either all ranks run the save in
+ * flight here, or none does. */
 int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
     int refuses = options->when_busy == DCP_BUSY_REFUSE;
     const int forked = store_check_own(store, err);
-    if (forked) return forked; /* its context has memory that a fork does not have */
+    if (forked) return forked; /* a forked process does not have all memory of the context */
     int made = save_context_make(store, status ? NULL : err);
     if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;
@@ -217,8 +219,8 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
     comm_vote_same(v, "when_busy", options->when_busy);
     comm_vote_same(v, "make_room", options->make_room != 0);
     comm_vote_same(v, "whether copy_bytes is 0", call == SAVE_ASYNC && !options->copy_bytes);
-    comm_vote_split(v); /* save_prepare checks the request: the wait returns a failure of an
-                           asynchronous save */
+    comm_vote_split(v); /* save_prepare checks the values that follow, so dcp_save_wait can return a
+                           mismatch */
     const bool is_made = r && !status;
     save_plan_vote(store, own, is_made ? save_context_of(store)->plan : NULL, is_made);
     status = comm_vote_run(store->comm, v, status, err);
@@ -230,18 +232,20 @@ static int take_options(const dcp_save_options *given, dcp_save_options *own, dc
     return core_sized_take(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
 }
 
-/* If this rank is to cancel, it informs its thread, which informs the other ranks. */
+/* If the caller's `stop` on this rank requests it, cancels this rank's save, which makes the other
+ * ranks stop. */
 static void follow_stop(dcp_saving *s, comm_stop *stop) {
     if (comm_stop_ask(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
 }
 
-/* Returns once the memory of a save that was not copied may change. */
+/* Waits until the caller's memory may change, although the save's boxes were not copied. */
 static void await_release(dcp_saving *s, comm_stop *stop) {
     if (!s->task.has_thread) dcp_save_fence(s);
     while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);
 }
 
-/* A copy that was made ahead is for this save or for none. */
+/* Sets *is_ahead to whether this save uses the copy that was made ahead. A later save can no longer
+ * use that copy. */
 static int take_ahead(const dcp_store *store, const dcp_state *state,
                       const dcp_save_options *options, bool *is_ahead, dcp_error *err) {
     save_context *kept = save_context_of(store);
@@ -281,7 +285,8 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     return DCP_OK;
 }
 
-/* Returns true if the store's next save may be copied now, by the plan of its last one. */
+/* Returns true if the boxes of the store's next save may be copied now, using the plan of its last
+ * save. */
 static int may_copy_ahead(const save_context *kept, const dcp_state *state,
                           const dcp_save_options *options) {
     return kept && kept->plan && kept->plan->engine && kept->comm && !state->device &&

@@ -11,7 +11,7 @@
 #include "save/plan.h"
 
 void save_memory_free(save_memory *memory) {
-    device_staging_close(memory->staging); /* first: waits for what comes into memory->copy */
+    device_staging_close(memory->staging); /* first: ends transfers into memory->copy */
     save_copy_free(memory->copy);
     *memory = (save_memory){0};
 }
@@ -75,7 +75,7 @@ int save_context_open_queue(save_context *c, dcp_error *err) {
 }
 
 void save_context_reset(save_context *c, int status) {
-    io_queue_destroy(c->queue); /* it would remember its first failure */
+    io_queue_destroy(c->queue); /* a queue would return its first failure again */
     c->queue = NULL;
     if (status == DCP_ERR_DEVICE) {
         save_memory_free(&c->memory);

@@ -1,5 +1,6 @@
-/* What a store keeps from one save to the next. The first save makes it; the store does not know
- * its contents. While a save runs in a thread, other threads only touch `in_flight`. */
+/* The save context: the objects that a store keeps from one save to the next. The first save makes
+ * it; the store does not know its contents. While a save runs in a thread, other threads access
+ * only `in_flight`. */
 #pragma once
 
 #include "core/state_dict.h"
@@ -12,22 +13,22 @@ struct save_history;
 struct save_plan;
 struct staging;
 
-/* What several stores can use in turn. */
+/* The memory that several stores can use in turn. */
 typedef struct save_memory {
-    struct staging *staging; /* for boxes on a device; NULL before the first, and after a failure */
-    struct save_copy *copy;  /* of what a save in flight reads; NULL before the first */
+    struct staging *staging; /* for boxes on a device; NULL at first, and after a failure */
+    struct save_copy *copy;  /* the copy that a save in flight reads; NULL before the first */
 } save_memory;
 
 typedef struct save_context {
-    store_attachment attachment;  /* first: the store's view of it */
+    store_attachment attachment;  /* the part that the store knows; must be first */
     struct dcp_saving *in_flight; /* NULL: none */
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
-    const dcp_state *ahead;       /* whose boxes memory.copy has before their save; NULL: none */
-    double ahead_changed;         /* that state's `changed` */
+    const dcp_state *ahead;       /* memory.copy was made ahead from it; NULL: none */
+    double ahead_changed;         /* its `changed` at that time */
     struct save_plan *plan;       /* of the last save; NULL: none yet */
-    struct save_history *history; /* of the save published last; NULL: none yet */
+    struct save_history *history; /* of the save that was published last; NULL: none yet */
     struct save_history *noted;   /* of the current save */
 } save_context;
 
@@ -38,7 +39,7 @@ int save_context_make(dcp_store *store, dcp_error *err);
 save_context *save_context_of(const dcp_store *store);
 
 /* Swaps the store's memory with *other, so several stores can use the same memory in turn. No save
- * of the store may be in flight. Does nothing if memory for the context is short. */
+ * of the store may be in flight. Does nothing if the context cannot be allocated. */
 void save_context_swap_memory(dcp_store *store, save_memory *other);
 void save_memory_free(save_memory *memory);
 
@@ -46,14 +47,14 @@ void save_memory_free(save_memory *memory);
  * save of the store may be in flight. */
 int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
                               dcp_error *err);
-/* Does the same on the thread that calls the save: copies come after what the program has queued on
- * the device so far. */
+/* Makes staging buffers like save_context_open_staging. Called on the program's thread: copies from
+ * the device then wait for the work that the program has queued on it so far. */
 int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
 
-/* Provides an empty queue. It is made once per store: 16 MiB of fresh memory per save would cost
- * more than the checksums. */
+/* Makes the context's queue if it has none. The queue is made once per store: 16 MiB of fresh
+ * memory per save would take longer than the checksums. */
 int save_context_open_queue(save_context *context, dcp_error *err);
 
-/* After a failed save: frees what the next save could not rely on. Page-locked memory stays unless
- * the device failed, since allocating it again would delay the training. */
+/* Called after a failed save: frees objects that the failure may have left unusable. Page-locked
+ * memory is kept unless the device failed, since allocating it again would delay the training. */
 void save_context_reset(save_context *context, int status);

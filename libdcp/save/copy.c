@@ -1,6 +1,6 @@
-/* Boxes have the same positions within pages in the copy as in the file, so bulk parts are written
- * from where they are. If the writing of a box is shared, only this rank's turns are copied, to
- * where they would be if the whole box were copied; in between is address space without memory. */
+/* In the copy, boxes have the same positions within pages as in the file, so bulk parts can be
+ * written directly from the copy. If the holders of a box share its writing, only this rank's turns
+ * are copied. Address space is reserved for the whole box, but only the turns use memory. */
 #include "save/copy.h"
 
 #include <stdatomic.h>
@@ -23,14 +23,14 @@
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define SMALL_ALIGN 64
 #define NOWHERE UINT64_MAX
-#define PART_BYTES ((uint64_t)16 << 20) /* copied by one thread, or by a device, at a time */
-#define TEAM_BYTES ((uint64_t)64 << 20) /* enough for several threads */
+#define PART_BYTES ((uint64_t)16 << 20) /* maximum size of a part */
+#define TEAM_BYTES ((uint64_t)64 << 20) /* copies of this size use several threads */
 #define TEAM_MOST 4
-#define TURNS 16 /* about how often each thread takes parts */
+#define TURNS 16 /* about how often each thread fetches parts */
 
 /* A part of a box, and its destination. */
 typedef struct copy_part {
-    const unsigned char *data; /* the box's memory, if it is dense: found before threads start */
+    const unsigned char *data; /* the box's memory if it is dense; set before threads start */
     const state_box *box;
     const char *path;
     uint64_t offset, bytes, to;
@@ -39,13 +39,13 @@ typedef struct copy_part {
 struct save_copy {
     unsigned char *memory;
     uint64_t bytes;
-    uint64_t sparse; /* not 0: has parts that this plan's saves never touch */
+    uint64_t sparse; /* sparse_key of the layout that the memory is for */
     device_pinned *pinned;
-    uint64_t used;    /* bytes of `memory` and `pinned` */
+    uint64_t used;    /* bytes that are used in `memory` and `pinned` */
     state_box *boxes; /* of the current save */
-    uint64_t *sums;   /* of its replicas that were taken already; NULL: none */
+    uint64_t *sums;   /* checksums of replicas that were computed during the copy; NULL: none */
     size_t n_sums;
-    /* From a copy made ahead, for the next copy of the same state; NULL: none was made. */
+    /* From a copy made ahead, for the next copy of the same state. NULL: there is none. */
     copy_part *parts;
     size_t n_parts;
     uint64_t touched;
@@ -60,20 +60,20 @@ typedef struct copying {
     save_replicas *replicas; /* to be compared; NULL: none */
     move_device device;
     save_copy *copy;
-    uint64_t *at;       /* per box of the plan: its place, in one memory or the other */
+    uint64_t *at;       /* per box of the plan: its offset in `memory` or `pinned` */
     move_piece *shared; /* per box of the plan: its piece, if its writing is shared */
     copy_part *parts;
     size_t n, room;
-    uint64_t span, device_span; /* addresses in memory, and in page-locked memory */
-    uint64_t used;              /* bytes used of both */
-    uint64_t touched;           /* bytes of parts in memory */
+    uint64_t span, device_span; /* bytes of address space in `memory` and in `pinned` */
+    uint64_t used;              /* bytes of both that are used */
+    uint64_t touched;           /* bytes of the parts that are not on a device */
     size_t device_parts;
     int is_sparse;
-    const dcp_state *of; /* copied ahead: all boxes of this rank, whoever writes them; or NULL */
+    const dcp_state *of; /* the state of a copy ahead, which has all boxes; else NULL */
     unsigned team;       /* number of threads */
     atomic_size_t next;
-    atomic_int is_over;     /* somebody gave up */
-    move_progress progress; /* of the caller's thread, which calls `stop` */
+    atomic_int is_over;     /* the copy was stopped */
+    move_progress progress; /* used by the caller's thread only, which calls `stop` */
 } copying;
 
 static const dcp_tensor *tensor_of(const copying *c, const plan_box *b) {
@@ -93,7 +93,8 @@ static int is_copied(const copying *c, const plan_box *b) {
     return b->keeper || c->of || takes_turns(c, b);
 }
 
-/* Determines how the box lies in its dataset. Returns where its first byte lies in the file. */
+/* Sets *copy to how the box lies in its dataset. Returns the offset of its first byte in the file;
+ * 0 in layout sharded. */
 static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *copy) {
     const dcp_tensor *t = tensor_of(c, b);
     if (c->r->layout == DCP_LAYOUT_SHARDED) { /* a dataset of its own, which begins on a page */
@@ -105,14 +106,15 @@ static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *cop
     return c->plan->file.rows[b->tensor].offset + copy->base_a;
 }
 
-/* Returns the next place at or after *used whose remainder by `align` is that of `phase`. */
+/* Returns the lowest place at or after *used that is congruent to `phase` modulo `align`, and sets
+ * *used to the end of `bytes` there. */
 static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint64_t align) {
     const uint64_t at = *used + (phase % align + align - *used % align) % align;
     *used = at + bytes;
     return at;
 }
 
-/* Adds bytes of box k that are to be copied. */
+/* Adds parts: the given bytes of box k. */
 static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const int on_device = b->box->device != NULL;
@@ -139,7 +141,7 @@ static int add_turn(void *ctx, const move_piece *p, uint64_t offset, uint64_t by
     return add_bytes_of(c, (size_t)(p - c->shared), offset, bytes);
 }
 
-/* Adds this rank's turns of box k, whose holders share its writing. */
+/* Adds this rank's turns of box k, of which the holders share the writing. */
 static int add_turns(copying *c, size_t k, const box_copy *copy) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const format_row *row = &c->plan->file.rows[b->tensor];
@@ -157,9 +159,9 @@ static int add_turns(copying *c, size_t k, const box_copy *copy) {
     return move_piece_turns(p, add_turn, c);
 }
 
-/* Determines the place of box k, and what of it is to be copied, unless another rank writes all of
- * it. Turns of a large box begin and end at huge pages, so no rank uses memory for the others'
- * turns. */
+/* Chooses the place of box k in the copy, and adds the parts of the box that are copied. Does
+ * nothing if another rank writes the whole box. Turns of a large box begin and end at huge pages,
+ * so no rank uses memory for the other ranks' turns. */
 static int lay_out_box(copying *c, size_t k) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const int shared = takes_turns(c, b), on_device = b->box->device != NULL;
@@ -190,7 +192,7 @@ static int lay_out(copying *c) {
     const size_t n = c->plan->boxes.n;
     int status = DCP_OK;
     c->at = calloc(n + 1, sizeof *c->at);
-    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* otherwise no box is shared */
+    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* a copy ahead has no shared boxes */
     if (!c->at || (!c->of && !c->shared)) return 0;
     for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
     return !status;
@@ -206,7 +208,7 @@ static void drop_memory(save_copy *copy) {
     copy->bytes = copy->used = 0;
 }
 
-/* Frees what an earlier save read. */
+/* Frees the boxes, checksums and parts of an earlier copy. */
 static void drop_boxes(save_copy *copy) {
     free(copy->boxes);
     free(copy->sums);
@@ -229,15 +231,15 @@ static int ranks_here(const dcp_store *store) {
     return hosts ? comm_groups_size(hosts, hosts->own) : store->comm->size;
 }
 
-/* Returns how much memory this rank may use. By default half of the sum of two amounts: its share
- * of what is available to the ranks of its host, and what it already has. */
+/* Returns how much memory this rank may use for the copy. The default is half of the sum of two
+ * amounts: this rank's share of the host's available memory, and the memory `held` already. */
 static uint64_t limit_of(const dcp_store *store, const save_request *r, uint64_t held) {
     if (r->copy_bytes != DCP_COPY_DEFAULT) return r->copy_bytes;
     return (io_available_memory() / (uint64_t)ranks_here(store) + held) / 2;
 }
 
-/* Identifies the layout that the memory is for, if parts of it are never touched; otherwise returns
- * 0. */
+/* If the layout has parts that are never accessed, returns a number that identifies the layout;
+ * otherwise returns 0. */
 static uint64_t sparse_key(const copying *c) {
     const uint64_t words[] = {c->plan->key, c->span, c->touched, c->r->replicas};
     return c->is_sparse ? core_crc64_raw(~0ULL, words, sizeof words) | 1 : 0;
@@ -251,8 +253,8 @@ static int is_enough(const copying *c) {
            device_pinned_holds(copy->pinned, c->device.staging, c->device_span, c->device_parts);
 }
 
-/* Allocates memory for all that is to be copied. Returns 0 if there is not enough; the old memory
- * is freed then. */
+/* Allocates memory for the copy unless the old memory suffices. Returns 0 if there is not enough;
+ * then the old memory is freed. */
 static int hold_memory(copying *c, const dcp_store *store) {
     save_copy *copy = c->copy;
     if (is_enough(c)) return 1;
@@ -266,7 +268,8 @@ static int hold_memory(copying *c, const dcp_store *store) {
     copy->bytes = c->span;
     copy->used = c->used;
     copy->sparse = sparse_key(c);
-    /* Forked children don't need it, and this process would have to copy each page for them. */
+    /* Forked children don't need this memory, and without MADV_DONTFORK this process would have to
+     * copy each page that it writes after a fork. */
     if (c->span) madvise(copy->memory, copy->bytes, MADV_DONTFORK);
     if (!c->device_parts) return 1;
     copy->pinned = device_pinned_open(c->device.staging, c->device_span, c->device_parts);
@@ -282,15 +285,17 @@ static void copy_part_to(const copy_part *p, unsigned char *to) {
         core_strides_get(p->box->data, p->box->strides, p->offset, p->bytes, to);
 }
 
-/* On the caller's thread: returns whether to continue, after so many more bytes. */
+/* Returns whether to continue after `bytes` more bytes were copied. Called on the caller's thread
+ * only. */
 static int keeps_copying(copying *c, uint64_t bytes) {
     move_progress_read(&c->progress, bytes);
     if (move_progress_status(&c->progress, NULL)) atomic_store(&c->is_over, 1);
     return !atomic_load(&c->is_over);
 }
 
-/* A thread takes several parts at a time, since each access to `next` waits for all stores that are
- * on their way past the cache. */
+/* Copies parts that are in memory, on one thread of the team. A thread fetches several parts at a
+ * time, since each access to `next` waits until all pending stores that bypass the cache are
+ * done. */
 static void copy_parts(void *ctx, unsigned number) {
     copying *c = ctx;
     const size_t some = c->team > 1 ? c->n / (c->team * TURNS) + 1 : c->n;
@@ -302,7 +307,8 @@ static void copy_parts(void *ctx, unsigned number) {
     core_past_cache_end();
 }
 
-/* Copies what a function of the caller supplies, on the caller's thread, and what a device has. */
+/* On the caller's thread, copies the parts that a function of the caller supplies, and the parts on
+ * a device. */
 static int copy_others(copying *c) {
     device_pinned *pinned = c->copy->pinned;
     int status = DCP_OK;
@@ -321,7 +327,8 @@ static int copy_others(copying *c) {
     return !status;
 }
 
-/* Takes the checksums of what is not copied of replicas, since this rank does not write it. */
+/* Computes the checksums of the parts of replicas that are not copied, because this rank does not
+ * write them. */
 static int sum_others(copying *c) {
     save_replicas *replicas = c->replicas;
     dcp_error err;
@@ -336,9 +343,9 @@ static int sum_others(copying *c) {
     return 1;
 }
 
-/* Makes the plan's boxes those of the copy; the boxes that are not copied are no longer read. */
+/* Replaces the plan's boxes by those of the copy. Boxes that are not copied are no longer read. */
 static int replace_boxes(copying *c, save_plan *plan) {
-    static const unsigned char nothing; /* nobody reads it */
+    static const unsigned char nothing; /* a valid address for boxes that are not read */
     save_copy *copy = c->copy;
     copy->boxes = calloc(plan->boxes.n + 1, sizeof *copy->boxes);
     if (!copy->boxes) return 0;
@@ -374,7 +381,8 @@ static int make_copy(copying *c, const dcp_store *store, save_plan *plan) {
     return run_parts(c, store) && sum_others(c) && replace_boxes(c, plan);
 }
 
-/* The state's next copy has the same parts at the same places, until the state changes. */
+/* Keeps the parts: the next copy of the state has the same parts at the same places, unless the
+ * state changes. */
 static void keep_parts(copying *c) {
     save_copy *copy = c->copy;
     copy->parts = c->parts;
@@ -408,10 +416,10 @@ int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, str
     return run_copying(&c, store, plan, stop, copy);
 }
 
-/* Returns true if all boxes are in memory and few are replicated: each holder would copy its
- * replicas whole, not only its turns. */
+/* Returns true if all boxes are in memory and few are replicated. A copy ahead contains replicas
+ * completely, not only this rank's turns. */
 static int is_mostly_own(const copying *c) {
-    enum { MOST_SURPLUS = 8 }; /* replicas may be one part in 8 of what is copied */
+    enum { MOST_SURPLUS = 8 }; /* replicas may be an eighth of the copy */
     uint64_t all = 0, replicated = 0;
     for (size_t k = 0; k < c->plan->boxes.n; k++) {
         const plan_box *b = &c->plan->boxes.boxes[k];

@@ -1,9 +1,9 @@
-/* Fingerprints are of whole tensors, and all ranks know them. So each rank finds out alone what
- * changed, with the same result; rank 0 logs it.
+/* All ranks know the fingerprints of all tensors. So each rank can find the changed tensors alone,
+ * with the same result; rank 0 logs it.
  *
- * The first save after a restart takes the history from the tables of the loaded step, as if this
- * store had saved it, so a frozen tensor is not written again. If the tables are unusable, nothing
- * is shared, which is not a failure. */
+ * The first save after a restart makes the history from the tables of the loaded step, as if this
+ * store had saved that step. So a frozen tensor is not written again. If the tables are unusable,
+ * nothing is shared, which is no failure. */
 #include "save/history.h"
 
 #include <fcntl.h>
@@ -116,8 +116,8 @@ static void fill_record(save_file_record *f, const format_file *file) {
     }
 }
 
-/* Reads a file's record from its tables, and returns the number of blocks. Leaves the record
- * without rows if that fails. */
+/* Reads a file's record from its tables, and returns the number of blocks. On failure returns 0,
+ * and the record has no rows. */
 static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
     char folder[PATH_MAX];
@@ -139,8 +139,9 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
     return f->n ? blocks : 0;
 }
 
-/* Not collective. Rank 0 reads the file of layout global; *serves: it is laid out like the new one.
- * The other ranks allocate memory for what rank 0 will send. */
+/* Not collective. Rank 0 reads the record of the file of layout global, and sets *serves to whether
+ * that file is laid out like the new one. The other ranks allocate memory for the checksums that
+ * rank 0 will send. */
 static int read_global(const dcp_store *store, const save_request *r, const save_plan *plan,
                        struct save_history *h, uint64_t *serves, dcp_error *err) {
     const save_file *file = &plan->file;
@@ -165,7 +166,7 @@ static int read_history(const dcp_store *store, const save_request *r, const sav
     *out = h;
     *serves = 1;
     h->step = plan->intact;
-    h->n = 0; /* only saves of this store itself are compared by tensors */
+    h->n = 0; /* tensors are compared only with saves that this process made */
     h->tensors = 0;
     if (r->layout == DCP_LAYOUT_GLOBAL) return read_global(store, r, plan, h, serves, err);
     for (size_t i = 0; i < h->n_files; i++)
@@ -191,14 +192,14 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     return status;
 }
 
-/* Each group of ranks has a word, which becomes the figure and the number of its slowest rank. One
- * more word becomes the largest number of bytes that a rank wrote. */
+/* Ranks form up to 60 groups. The vote leaves the figure and the number of a group's slowest rank
+ * in the group's word. One more word receives the largest number of bytes that any rank wrote. */
 
 #define GROUPS (SAVE_SLOW_WORDS - 1)
 #define RANK_BITS 24
 #define MOST_FIGURE 1e12 /* leaves RANK_BITS for the rank */
 #define MIB 1048576.0
-#define LEAST_PART 8 /* of a fair share: ranks that wrote less are not compared */
+#define LEAST_PART 8 /* ranks that wrote less than this part of a fair share are not compared */
 static const double least_ratio = 3, least_s = 0.5;
 
 void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t bytes,
@@ -226,7 +227,7 @@ void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report) {
         if (words[i]) slowest[n++] = words[i];
     if (n < 2) return;
     qsort(slowest, n, sizeof *slowest, compare_words);
-    const double each = (double)words[GROUPS] / MIB / 1e9; /* turns ns per MiB into seconds */
+    const double each = (double)words[GROUPS] / MIB / 1e9; /* converts ns per MiB to seconds */
     const double most = (double)(slowest[n - 1] >> RANK_BITS) * each,
                  median = (double)(slowest[(n - 1) / 2] >> RANK_BITS) * each;
     if (most < least_ratio * median || most - median < least_s || median <= 0) return;

@@ -1,4 +1,5 @@
-/* What is written into a file, as pieces, and what the file shares with the last step's. */
+/* The pieces that are written into a file, and the extents that the file shares with the last
+ * step's. */
 #include "save/image.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@
 #include "save/history.h"
 #include "save/plan.h"
 
-/* The metadata's pieces on rank 0 are like any other, but without checksums of blocks. */
+/* Adds the metadata's pieces on rank 0. They are like any other pieces, but have no checksums of
+ * blocks. */
 static void add_metadata(save_image *im) {
     for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
         const h5_run *run = &im->layout->skeleton.runs[i];
@@ -75,21 +77,22 @@ void save_image_free(save_image *im) {
 
 /* Sharing unchanged bytes with the last step's file.
  *
- * Candidates are the tensors of which the previous save left a block unchanged. Their checksums are
- * taken from memory and compared with those of the last file. Rank 0 shares the whole pages of
- * unchanged blocks, and everything else is written as usual. All ranks know the same checksums, so
- * each finds the same ranges alone; rank 0 only reports how many of them, starting at the first, it
- * could share.
+ * Candidates are the rows in which the previous save left at least one block unchanged. The
+ * checksums of their blocks in memory are computed and compared with those of the last file. Rank 0
+ * shares the whole pages of unchanged blocks, and everything else is written as usual. All ranks
+ * know the same checksums, so each finds the same ranges alone. Rank 0 only reports how many
+ * ranges, starting at the first, it could share.
  *
  * A page is shared only if all its bytes belong to one tensor and are unchanged, so no page is
- * partly shared. Checksums are always those of memory: if the shared bytes are damaged on the disk,
- * a load notices. After REWRITE_AFTER saves or some more, a row's bytes are written again, so such
- * damage is not passed on forever. Rows are due in different saves. */
+ * partly shared. Checksums are always computed from memory, so a load notices if shared bytes are
+ * damaged on the disk. A row's bytes are written again after REWRITE_AFTER saves or some more, so
+ * such damage does not last forever. Different rows are written again in different saves. */
 
 #define REWRITE_AFTER 16
 #define LEAST_BYTES (64u << 10) /* below this, an extent is not worthwhile */
 
-/* Returns the record of this file in the store's last step; NULL: none. */
+/* Returns the record of file `i` of this rank in the store's last step, or NULL if there is
+ * none. */
 static const save_file_record *find_last(const dcp_store *store, size_t i) {
     const struct save_history *last = save_context_of(store)->history;
     const struct save_history *now = save_context_of(store)->noted;
@@ -127,8 +130,9 @@ int save_reuse_may_share(const save_image *im) {
     return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
-/* Opens the last step's file if it has not changed since it was written, and shares its user block,
- * which is written anyway, to find out whether extents can be shared. Returns -1 if they can't. */
+/* Opens the last step's file if it has not changed since it was written. Shares its user block,
+ * which will be overwritten anyway, to find out whether extents can be shared. Returns -1 if they
+ * can't. */
 static int open_last(save_reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -157,8 +161,8 @@ static int is_candidate(const save_image *im, size_t row) {
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
 }
 
-/* What other holders supply is added only to the checksums of the box, in `other`; NULL: that was
- * done before. */
+/* Adds a run to the checksums. Bytes that other holders supply are added only to the checksums of
+ * the box, through `other`; NULL: that was done before. */
 static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) {
     uint64_t a, b;
     core_box_copy_run(p->copy, run, &a, &b);
@@ -169,7 +173,7 @@ static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) 
     }
 }
 
-/* Takes the checksums of the candidates; they are not taken again during writing. */
+/* Computes the checksums of the candidates, which are not computed again during writing. */
 static void sum_candidates(save_image *im) {
     const int is_summed = im->replicas && im->replicas->others_are_summed;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -201,7 +205,8 @@ static void tidy(move_span_list *s) {
     s->n = kept;
 }
 
-/* Finds the whole pages of unchanged blocks. `sums` are those of all ranks. */
+/* Finds the whole pages of unchanged blocks. `sums` are the blocks' checksums, joined over all
+ * ranks. */
 static void find_unchanged(const save_image *im, const uint64_t *sums, move_span_list *out) {
     for (size_t i = 0; i < im->layout->n; i++) {
         const format_row *row = &im->layout->rows[i];
@@ -216,7 +221,7 @@ static void find_unchanged(const save_image *im, const uint64_t *sums, move_span
     tidy(out);
 }
 
-/* Collective: finds what is unchanged, into u->shared. */
+/* Collective: finds the unchanged ranges and stores them in u->shared. */
 static int look(save_image *im, dcp_error *err) {
     save_reuse *u = im->reuse;
     const uint64_t blocks = im->layout->blocks;
@@ -227,8 +232,8 @@ static int look(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Returns how many of the ranges the file shares now. The first one that fails, for example for
- * lack of space, and those after it are written. */
+/* Shares the ranges in order, and returns how many were shared. If one fails, for example because
+ * the disk is full, it and all later ranges have to be written. */
 static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
     uint64_t done = 0;
     while (done < shared->n && !io_clone(from, to, shared->list[done].from,
@@ -255,7 +260,7 @@ static int add_bytes(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* Makes the pieces skip what is shared, which counts as done. */
+/* Makes the pieces skip the shared ranges, which count as written. */
 static void skip_shared(save_image *im) {
     save_reuse *u = im->reuse;
     uint64_t before = 0, left = 0;
@@ -278,11 +283,12 @@ static int has_candidates(const save_image *im) {
     return 0;
 }
 
-/* Values of save_sharing.how; the smallest of all ranks counts. NO: rank 0 can't share, or there is
- * nothing to share, and it has reserved the whole file. */
+/* Values of save_sharing.how; the ranks use the smallest one. NO: rank 0 can't share, or no row is
+ * a candidate, and rank 0 has reserved the whole file. NOT_IN_MEMORY: some boxes are not in host
+ * memory, so they can't be compared. */
 enum { NO, NOT_IN_MEMORY, YES };
 
-/* On rank 0: sets the file's size, and determines what rank 0 contributes to the vote. */
+/* On rank 0: sets the file's size, and sets *sharing to rank 0's part of the vote. */
 static int begin_file(save_image *im, save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
     int refused = 0;
@@ -313,7 +319,8 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);
 }
 
-/* On rank 0: shares ranges, as many as possible (*done), and reserves space for the rest. */
+/* On rank 0: shares as many ranges as possible, sets *done to their number, and reserves space for
+ * the rest. */
 static int share_and_reserve(save_image *im, const save_sharing *sharing, uint64_t *done,
                              dcp_error *err) {
     save_reuse *u = im->reuse;
@@ -339,7 +346,7 @@ int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err
 
 /* Returns true if any byte of the row is shared. */
 static int is_shared(const save_reuse *u, const format_row *row) {
-    const move_span *spans = u->shared.list; /* NULL: there are none */
+    const move_span *spans = u->shared.list; /* NULL: no range is shared */
     size_t low =
         spans ? core_first_from(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;
     return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;

@@ -1,4 +1,5 @@
-/* One file of a step while it is written, and which of its bytes need not be written again. */
+/* An image: one file of a step while it is written. Its unchanged bytes need not be written
+ * again. */
 #pragma once
 
 #include <limits.h>
@@ -15,34 +16,36 @@ struct save_replicas;
 
 #define SAVE_APART_BYTES (128u << 10) /* the save_mover moves runs of at least this size */
 
-/* For a save whose boxes lie in files: reads ahead, moves the long runs itself, and proves the
- * result. Not collective. */
+/* Functions of a save whose boxes lie in files: they announce reads, move the long runs, and check
+ * the result. `announce` and `move` are not collective. */
 typedef struct save_mover {
     /* Announces that the fragments of the image will be read soon. */
     void (*announce)(void *ctx, const struct save_image *im);
-    /* Moves the bulk parts of the images, which are open, and adds them to their checksums. */
+    /* Moves the bulk parts of the images, whose files are open, and adds these parts to the images'
+     * checksums. */
     int (*move)(void *ctx, struct save_image *const *images, size_t n, dcp_error *err);
-    /* Checks what was written. `sums`: raw checksums of the blocks of all tensors, in order, over
-     * all ranks. If it fails, the step is not published. */
+    /* Checks the written tensors. `sums` are the raw checksums of the blocks of all tensors, in
+     * order, joined over all ranks. If this fails, the step is not published. */
     int (*prove)(void *ctx, const uint64_t *sums, dcp_error *err);
     void *ctx;
 } save_mover;
 
-/* The extents that the file shares with that of the last step. */
+/* The extents that an image shares with the last step's file. */
 typedef struct save_reuse {
     const struct save_file_record *last; /* NULL: there is nothing to share with */
     struct save_file_record *now;
     char path[PATH_MAX];   /* the last step's file */
-    move_span_list shared; /* what the new file shares with it */
+    move_span_list shared; /* ranges that the new file shares with it */
     uint64_t *sums;        /* memory for finding unchanged blocks */
-    int from;              /* on rank 0: the last step's file, open; -1: it can't be shared with */
-    uint64_t bytes;        /* shared in all */
+    int from;              /* on rank 0: the last step's file, open; -1: none can be shared */
+    uint64_t bytes;        /* the total that is shared */
 } save_reuse;
 
-/* How far the ranks of an image can share extents with the last step's file. */
+/* Whether the ranks of an image can share extents with the last step's file. The ranks vote on
+ * it. */
 typedef struct save_sharing {
     uint64_t how; /* see save/image.c */
-    bool refused; /* the file system refused */
+    bool refused; /* the file system refused to share */
 } save_sharing;
 
 typedef struct save_image {
@@ -51,29 +54,32 @@ typedef struct save_image {
     char path[PATH_MAX];
     const struct move_engine *engine;
     io_file file;
-    move_piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
+    move_piece *pieces; /* this rank's and, on rank 0, the metadata's; by file_offset */
     size_t n_pieces;
-    /* A raw checksum per block, first this rank's share and then that of all ranks. The word of the
-     * replicas (save_replicas_word) follows. */
+    /* A raw checksum per block, followed by the word of save_replicas_word. First they cover this
+     * rank's bytes; then they are joined over all ranks. */
     uint64_t *sums;
     char *meta; /* rank 0: the JSON text, before padding */
     move_progress *progress;
-    const save_mover *mover; /* moves bulk parts after save_image_write; NULL: that moves them */
+    const save_mover *mover; /* moves bulk parts after save_image_write; NULL: it moves them */
     int is_last;             /* no later image reads the caller's memory */
     dcp_store *store;        /* the step's */
     save_reuse *reuse;       /* NULL: every byte is written */
-    int is_recycled;         /* on rank 0: the file exists and is overwritten */
-    move_device device;      /* that has some of the boxes */
-    /* Windows of earlier saves, and whether they serve (move/transfer.h). NULL: none are kept. */
+    int is_recycled;         /* on rank 0: the file is a recycled one and is overwritten */
+    move_device device;      /* the device that has some of the boxes */
+    /* The windows that are kept from earlier saves (move/transfer.h), NULL: none; and whether they
+     * can be used. */
     struct move_kept *moves;
     int uses_moves;
-    const struct save_replicas *replicas; /* are read with the pieces; NULL: none */
+    const struct save_replicas *replicas; /* read together with the pieces; NULL: none */
 } save_image;
 
-/* Allocates memory for n pieces besides the metadata's, and for the checksums. Not collective. */
+/* Allocates memory for the metadata's pieces and n others, and for the checksums. Not
+ * collective. */
 int save_image_prepare(save_image *im, dcp_comm *comm, const save_file *layout, const char *folder,
                        const char *name, size_t n_pieces, move_progress *progress, dcp_error *err);
-/* Adds the piece of the dataset of row number `row` that `box` holds. */
+/* Adds a piece: the bytes of `box` in the dataset of row number `row`. `copy` describes where they
+ * lie. */
 move_piece *save_image_add(save_image *im, size_t row, const state_box *box, const box_copy *copy);
 
 void save_image_free(save_image *im);
@@ -81,27 +87,29 @@ void save_image_free(save_image *im);
 /* Unchanged bytes of a file are not written again if the file system lets the new file share them
  * with the last step's. */
 
-/* Not collective: makes im->reuse for the image, which is number `i` of this rank's files in the
- * step. save_image_free frees it. */
+/* Makes im->reuse for the image, which is file number `i` of this rank's files in the step.
+ * save_image_free frees it. Not collective. */
 int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err);
 
-/* Returns true if the file may share something; it is created empty then. The same on all ranks. */
+/* Returns true if the file may share extents; then it is created empty. Returns the same on all
+ * ranks. */
 int save_reuse_may_share(const save_image *im);
 
-/* Not collective, after rank 0 has opened the file: rank 0 sets its length, finds out whether it
- * can share, and reserves its space if it can't. */
+/* Called after rank 0 has opened the file; not collective. Rank 0 sets the file's length, finds out
+ * whether it can share extents, and reserves the whole space if it can't. */
 int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err);
-/* Adds to a vote how far all ranks can share. */
+/* Adds *sharing to a vote, which sets it to the outcome for all ranks. */
 void save_reuse_vote(comm_vote *v, save_sharing *sharing);
 
 /* Collective over the image's ranks, if save_reuse_may_share; `sharing` is the outcome of the vote.
- * Finds what did not change, shares that, and reserves space for the rest. The pieces then skip
- * what is shared, and the checksums of those that were compared are taken. It is no failure if
- * nothing is shared. */
+ * Finds the unchanged extents, shares them, and reserves space for the rest. The pieces then skip
+ * the shared ranges. For pieces that were compared, the checksums have been computed. It is no
+ * failure if nothing is shared. */
 int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err);
 
-/* Not collective, after the data: notes the blocks' checksums, which all ranks have. */
+/* Records the blocks' checksums, which all ranks have. Not collective; called after the data is
+ * written. */
 void save_reuse_note(save_image *im);
-/* Not collective, on rank 0 of the image, once nobody writes the file any more: notes its identity.
- */
+/* Records the identity of the file on the image's rank 0. Not collective; called after the last
+ * write to the file. */
 void save_reuse_close(save_image *im);

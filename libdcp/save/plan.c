@@ -1,4 +1,4 @@
-/* The rows of a shard are the boxes that it keeps, ascending by path. */
+/* The rows of a shard are the kept boxes that belong to it, ascending by path. */
 #include "save/plan.h"
 
 #include <stdio.h>
@@ -30,8 +30,8 @@ typedef struct shard_box {
     char *path;    /* the dataset's path, in `paths` */
 } shard_box;
 
-/* Returns the maximum number of rows of shard `number`, and adds the maximum size of their paths to
- * *bytes. */
+/* Returns an upper bound of the number of rows of shard `number`, and adds an upper bound of the
+ * size of their paths to *bytes. */
 static size_t measure_boxes(const save_request *r, const plan_boxes *held, int number,
                             size_t *bytes) {
     size_t n = 0;
@@ -51,8 +51,8 @@ static int order_by_path(const void *a, const void *b) {
     return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
 }
 
-/* Returns true if a component of the path ends in @digits: as a dataset or as a folder it could
- * conflict with a piece's name. */
+/* Returns true if a component of the path ends in @digits. A dataset or HDF5 group of that name
+ * could conflict with a piece's name. */
 static int is_like_a_piece(const char *path) {
     for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
         size_t digits = strspn(at + 1, "0123456789");
@@ -61,7 +61,8 @@ static int is_like_a_piece(const char *path) {
     return 0;
 }
 
-/* Names a dataset: it has the tensor's path, or path@1, path@2 for further boxes in this shard. */
+/* Makes the name of the dataset of box k of a tensor in this shard: the tensor's path for the first
+ * box, path@1, path@2 for further ones. */
 static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
     if (is_like_a_piece(path))
         return core_fail_tensor(
@@ -82,8 +83,9 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
 }
 
 /* Lists the boxes that the shard keeps, ascending by path: *n_out boxes in out[], their paths in
- * `paths`, both of the sizes that measure_boxes found. Tensors without elements, which nobody
- * holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that could conflict with a piece's. */
+ * `paths`. Both have the sizes that measure_boxes returned. Tensors without elements, which no rank
+ * holds, are in shard 0. DCP_ERR_UNSUPPORTED: a tensor's name could conflict with a piece's
+ * name. */
 static int collect_boxes(const save_request *r, const plan_boxes *held, int number, shard_box *out,
                          size_t *n_out, char *paths, dcp_error *err) {
     size_t n = 0, k = 0;
@@ -163,9 +165,9 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
     return DCP_OK;
 }
 
-/* Not collective: lays out the shards that rank `rank` of `size` writes from its own `boxes`.
- * DCP_ERR_ARG: a box belongs to a shard that another rank writes. DCP_ERR_UNSUPPORTED: a name that
- * could conflict with a piece's. To be freed in either case. */
+/* Lays out the shards that rank `rank` of `size` ranks writes from its own `boxes`. Not collective.
+ * DCP_ERR_ARG: a box belongs to a shard that another rank writes. DCP_ERR_UNSUPPORTED: a tensor's
+ * name could conflict with a piece's name. *out must be freed whether or not the call succeeds. */
 static int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, int rank, int size,
                                uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
                                dcp_error *err) {
@@ -193,10 +195,10 @@ static void save_shards_free(save_shards *shards) {
 
 /* For move_sums, a box is a dataset of its own, whatever the file's layout.
  *
- * Number k of a box's n holders adds f(k, own checksum) and f(k + 1 mod n, own checksum) to its
- * word, where f scrambles both arguments and the box. So all of a box's words together contain, for
- * each k, f(k, checksum of k) and f(k, checksum of k - 1), which cancel out if all checksums are
- * equal. */
+ * If a box has n holders, c(k) is the checksum of holder k, and f is a function that scrambles its
+ * arguments and the box. Holder k XORs f(k, c(k)) and f(k + 1 mod n, c(k)) into its word. So the
+ * XOR of all words contains, for each k, f(k, c(k)) and f(k, c(k - 1)), which cancel out if all
+ * checksums are equal. */
 
 static uint64_t bytes_of(state_tensor *const *sorted, const plan_box *b) {
     const dcp_tensor *t = &sorted[b->tensor]->tensor;
@@ -265,7 +267,8 @@ uint64_t *save_replicas_own(const save_replicas *replicas, size_t k) {
     return s->first[k] < s->first[k + 1] ? s->blocks + s->first[k] : NULL;
 }
 
-/* The last steps of splitmix64. A checksum would not do: its errors would cancel out as well. */
+/* The last steps of splitmix64. A checksum would not be enough: it is linear, so differences would
+ * cancel out as well. */
 static uint64_t scramble(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
     x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
@@ -276,8 +279,8 @@ static uint64_t term(uint64_t box, uint64_t holder, uint64_t sum) {
     return scramble(scramble(box + holder) ^ sum);
 }
 
-/* If a box has too many holders for all to have a turn, those without one add words that don't
- * cancel out, so the replicas are compared. */
+/* Returns the word of box k. If a box has so many holders that some have no turn, the words of
+ * these don't cancel out, so the replicas are compared. */
 static uint64_t word_of_box(const save_replicas *replicas, size_t k) {
     const plan_box *b = &replicas->boxes->boxes[k];
     const uint64_t *blocks = replicas->sums.blocks + replicas->sums.first[k];
@@ -314,13 +317,14 @@ int save_replicas_compare(const dcp_store *store, const save_request *r,
     return status;
 }
 
-/* Planning a save, unless tensors and boxes are the same as in the last one. */
+/* Planning a save, unless it has the same tensors and boxes as the last one. */
 
 #define META_UNIT (64u << 10)
 
 #define SHARD_MEMBER 128 /* {"rank":99999,"state_id":"...","world":99999} */
 
-/* Returns the length of /dcp/meta: a multiple of 64 KiB, with space for a shard's own member. */
+/* Returns the length of /dcp/meta: a multiple of 64 KiB, with space for the member "shard" of a
+ * shard. */
 static uint64_t meta_bytes_of(uint64_t json_bytes, dcp_layout layout) {
     uint64_t bytes = json_bytes + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
     return (bytes / META_UNIT + 1) * META_UNIT;
@@ -367,7 +371,7 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
     save_agreed *own = &r->agreed;
     comm_vote *v = &own->vote;
     const bool is_first = store->comm->rank == 0;
-    const bool chooses = is_first || move_engine_row(r->engine); /* rank 0, if no engine is named */
+    const bool chooses = is_first || move_engine_row(r->engine); /* else only rank 0 chooses */
     if (is_made) {
         r->key = local_key(r);
         own->unchanged = last && is_of(last, r);
@@ -395,8 +399,8 @@ static int compare_requests(const dcp_store *store, const save_request *r, dcp_e
     return plan_tensors_check(store->comm, r->sorted, r->n, r->agreed.same_tensors, err);
 }
 
-/* Makes the rows of layout global: the tensors as they are. Paths are copied, since the plan
- * outlives the state. */
+/* Makes the rows of layout global: one per tensor, in the same order. Paths are copied, since the
+ * plan outlives the state. */
 static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < r->n; i++) bytes += strlen(r->sorted[i]->tensor.path) + 1;
@@ -418,8 +422,8 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Not collective. Rank 0 knows where everything lies; the other ranks need the offsets and the
- * file's size, for which memory is allocated. */
+/* Not collective. Rank 0 lays the file out. The other ranks allocate memory for the offsets and the
+ * file's size, which rank 0 sends them later. */
 static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
                           const h5_asked *asked, save_file *file, uint64_t **offsets,
                           dcp_error *err) {
@@ -466,7 +470,8 @@ static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
 
 static int ask_stop(void *stop, dcp_error *err) { return comm_stop_ask(stop, err); }
 
-/* Collective. Rank 0's layout depends only on the tensors, so rank 0 makes it first. */
+/* Collective; makes a new plan. Rank 0's layout of a global file depends only on the tensors, so
+ * rank 0 makes it before the ranks exchange their boxes. */
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_bytes, save_plan **out,
                      dcp_error *err) {
     dcp_comm *comm = store->comm;
@@ -496,7 +501,8 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_byte
     return DCP_OK;
 }
 
-/* A plan that was made for an equal state has the boxes of another state in the same order. */
+/* Makes the boxes of the plan point into the request's state. The plan was made for a state with
+ * the same boxes in the same order. */
 static void repoint(save_plan *plan, const save_request *r) {
     size_t k = 0;
     for (size_t i = 0; i < r->n; i++)

@@ -1,4 +1,5 @@
-/* The plan of a save: which tensors, who writes which boxes, and where they lie in the files. */
+/* The plan of a save: its tensors, which rank writes which boxes, and where these lie in the
+ * files. */
 #pragma once
 
 #include "dcp/layout.h"
@@ -18,7 +19,7 @@ typedef struct save_file {
     size_t n;
     char *paths;
     uint64_t blocks;
-    h5_skeleton skeleton; /* has runs only on the rank that writes metadata */
+    h5_skeleton skeleton; /* has runs only on the rank that writes the metadata */
 } save_file;
 
 /* A file of layout sharded. */
@@ -27,7 +28,7 @@ typedef struct save_shard {
     save_file file;
     dcp_box *boxes;  /* per row */
     size_t *tensors; /* per row: its number among the request's sorted tensors */
-    size_t *sources; /* per row: the plan's box that it is written from, or SAVE_NO_SOURCE */
+    size_t *sources; /* per row: the plan's box that has its bytes, or SAVE_NO_SOURCE */
 } save_shard;
 
 #define SAVE_NO_SOURCE SIZE_MAX /* the tensor has no elements */
@@ -38,49 +39,48 @@ typedef struct save_shards {
     size_t n;
 } save_shards;
 
-/* Replicas: boxes that several ranks hold. One of them, the keeper, writes the box, or all of them
- * take turns at its parts. Each computes the checksums of the whole box, those of what it writes
- * while it writes, and the ranks compare them. */
+/* Replicas: boxes that several ranks hold. Either one of them, the keeper, writes the box, or each
+ * writes some of its parts. Each computes the checksums of the whole box (those of the parts that
+ * it writes, while it writes them), and the ranks compare the checksums. */
 
 struct save_request;
 struct staging;
 
 typedef struct save_replicas {
-    const plan_boxes *boxes; /* the plan's; borrowed like the tensors */
+    const plan_boxes *boxes; /* the plan's; borrowed, like `sorted` */
     state_tensor *const *sorted;
     plan_sums sums;     /* of this rank's boxes that have replicas */
     move_piece *pieces; /* of the boxes that other ranks write, for move_sums */
     format_row *rows;   /* of these pieces */
     size_t n;
     move_device device;
-    int others_are_summed; /* what this rank does not write has its checksums, and is not read again
-                            */
+    int others_are_summed; /* bytes that other ranks write have their checksums already */
 } save_replicas;
 
-/* Not collective: prepares the comparison of a plan's replicas. `share`: their holders share the
- * writing, otherwise the keepers write. `staging` is for boxes on a device. To be freed in either
- * case. */
+/* Prepares the comparison of a plan's replicas. Not collective. If `share` is not 0, the holders of
+ * a box share its writing; otherwise the keepers write. `staging` is for boxes on a device. *out
+ * must be freed whether or not the call succeeds. */
 int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
                        struct staging *staging, save_replicas **out, dcp_error *err);
 /* NULL is ignored. */
 void save_replicas_free(save_replicas *replicas);
 
-/* Returns the checksums of the blocks of box k, for adding to them; NULL if none are needed, or if
- * `replicas` is NULL. */
+/* Returns the checksums of the blocks of box k, to which the caller adds. Returns NULL if the box
+ * has no replicas, or if `replicas` is NULL. */
 uint64_t *save_replicas_own(const save_replicas *replicas, size_t k);
 
-/* Once this rank has all its checksums, returns a word. The XOR of all ranks' words is 0 if the
- * replicas are equal, and hardly ever if they differ. NULL: returns 0. */
+/* Returns a word that is made from this rank's checksums, which must be complete. The XOR of all
+ * ranks' words is 0 if the replicas are equal, and almost never 0 if they differ. Returns 0 if
+ * `replicas` is NULL. */
 uint64_t save_replicas_word(const save_replicas *replicas);
 
-/* Collective: fails if the replicas differ and the request compares them; `word` is the XOR of all
- * ranks' words. Costs nothing if they are equal. With DCP_REPLICAS_WARN, a difference is only
- * logged. */
+/* Collective: fails if the replicas differ. `word` is the XOR of all ranks' words; if it is 0,
+ * nothing is communicated. With DCP_REPLICAS_WARN, a difference is only logged. */
 int save_replicas_compare(const dcp_store *store, const struct save_request *r,
                           const save_replicas *replicas, uint64_t word, dcp_error *err);
 
-/* The plan: which tensors, who keeps which boxes, and for layout global where everything lies in
- * the file. It is kept from save to save: saves of the same tensors and boxes are planned once. */
+/* The plan is kept from one save to the next: saves of the same tensors and boxes are planned
+ * once. */
 
 struct move_engine;
 struct move_kept;
@@ -95,29 +95,29 @@ typedef struct save_plan {
     uint64_t meta_bytes;
     uint64_t json_bytes; /* of this save */
     uint64_t intact;     /* the step that all ranks know to be intact; UINT64_MAX: none */
-    uint64_t tensors;    /* fingerprint of all tensors, the same on all ranks */
-    plan_boxes boxes;    /* box pointers are those of the state planned last: see save_plan_make */
+    uint64_t tensors;    /* fingerprint of all tensors; equal on all ranks */
+    plan_boxes boxes;    /* they point into the state that was saved last (save_plan_make) */
     save_file file;      /* layout global */
-    /* Two: for saves in which one holder of a box writes it, and for those in which all share it.
-     */
+    /* Two elements, indexed by save_request_shares: 0 if one holder of a box writes it, 1 if its
+     * holders share the writing. */
     struct move_kept *moves;
-    save_shards shards_written;     /* layout sharded: by this rank */
+    save_shards shards_written;     /* layout sharded: the shards that this rank writes */
     struct save_replicas *replicas; /* of this save; NULL: none are compared */
-    double begin, end;              /* of planning, the last time: seconds of CLOCK_MONOTONIC */
+    double begin, end;              /* times of the last planning, in seconds of CLOCK_MONOTONIC */
 } save_plan;
 
-/* Not collective: adds what the ranks find out about each other's requests to r->agreed.vote, after
- * the values of the call (save_call_agree). If the request is made, sets `r->key`; otherwise this
- * rank has failed. `last`: the plan that is kept, or NULL. */
+/* Adds the values of this rank's request to r->agreed.vote, after the values of the call
+ * (save_call_agree). Not collective. `is_made` is false if this rank has failed to make its
+ * request; otherwise sets r->key. `last` is the plan that is kept, or NULL. */
 void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *last, bool is_made);
 
-/* Not collective: returns true if the plan is for the request's tensors and boxes on this rank;
- * then it gets the request's box pointers. Sets r->key. */
+/* Returns true if the plan is for the request's tensors and boxes on this rank; then makes the
+ * plan's boxes point into the request's state. Sets r->key. Not collective. */
 int save_plan_serves(save_plan *plan, save_request *r);
 
-/* Collective, after the vote. Checks that all ranks request the same, and makes a new plan if
- * anything changed since the last save, whose plan is *out (NULL: none). The boxes of *out then
- * point into this request's state. HDF5 lays the files out here, and is not called later in a save.
- */
+/* Collective, after the vote. Checks that all ranks request the same. *out is the plan of the last
+ * save (NULL: none); it is replaced by a new plan if anything has changed since. The boxes of *out
+ * then point into this request's state. HDF5 lays the files out here; only engines that need the
+ * caller's thread call it later in a save. */
 int save_plan_make(dcp_store *store, const save_request *request, save_plan **out, dcp_error *err);
 void save_plan_free(save_plan *plan);

@@ -17,7 +17,7 @@ enum {
     OWN_VALUES = 2,        /* in meta: format and step */
 };
 
-/* Makes the checkpoint's JSON: the caller's with the library's members. */
+/* Makes the checkpoint's JSON: the caller's members and the library's. */
 static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
     json_t *object;
     uint64_t values;

@@ -1,4 +1,4 @@
-/* The checked arguments of a save, and the save itself, on any thread. */
+/* The checked arguments of a save, and the functions that do the save. */
 #pragma once
 
 #include "comm/vote.h"
@@ -8,17 +8,17 @@
 
 struct save_mover;
 
-/* What the ranks vote on when a save begins: save_plan_vote. */
+/* The outcome of the vote with which a save begins (save_plan_vote). */
 typedef struct save_agreed {
     comm_vote vote;
-    bool unchanged;      /* the kept plan is of all ranks' tensors and boxes */
+    bool unchanged;      /* on all ranks, the kept plan is for the request's tensors and boxes */
     bool same_tensors;   /* all ranks passed the same tensors */
     bool same_intact;    /* all ranks know the same step to be intact */
-    uint64_t tensors;    /* their fingerprint */
-    uint64_t intact;     /* the step; UINT64_MAX: none */
-    uint64_t json_bytes; /* of rank 0's JSON */
-    uint64_t engine;     /* that all ranks use */
-    double seconds;      /* that the vote took */
+    uint64_t tensors;    /* fingerprint of the tensors */
+    uint64_t intact;     /* the intact step; UINT64_MAX: none */
+    uint64_t json_bytes; /* length of rank 0's JSON */
+    uint64_t engine;     /* the engine that all ranks use */
+    double seconds;      /* duration of the vote */
 } save_agreed;
 
 typedef struct save_request {
@@ -33,14 +33,15 @@ typedef struct save_request {
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are in memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
-    uint64_t copy_bytes;            /* dcp_save_options.copy_bytes, of an asynchronous save */
-    int is_copied;                  /* the plan's boxes are a copy's (save/copy.h) */
+    uint64_t copy_bytes;            /* dcp_save_options.copy_bytes; asynchronous saves only */
+    int is_copied;                  /* the plan's boxes are those of a copy (save/copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     save_agreed agreed;
-    move_progress progress; /* as the caller's options request; each run of the save has its own */
+    move_progress progress; /* from the caller's options; each run of the save copies it */
 } save_request;
 
-/* Checks and copies the arguments of a save. Not collective; to be freed in either case. */
+/* Checks and copies the arguments of a save. Not collective. *r must be freed whether or not the
+ * call succeeds. */
 int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *state,
                       const char *json, const dcp_save_options *options, save_request *r,
                       dcp_error *err);
@@ -49,14 +50,16 @@ void save_request_free(save_request *r);
 /* Returns true if the holders of a box share its writing, false if the lowest one writes it. */
 int save_request_shares(const save_request *r);
 
-/* Returns how much of the caller's memory may be copied at a fence, besides the queue's buffers. */
+/* Returns how many bytes of the caller's memory may be copied at a fence, in addition to the
+ * queue's buffers. */
 uint64_t save_request_copy_bytes(const dcp_save_options *options);
 
-/* Collective, for a store that has its context: does what only a thread that may call HDF5 can do,
- * since HDF5 is not thread-safe. Leaves the plan in the context. */
+/* Collective; the store must have its context. Makes the plan in the context. Because it calls
+ * HDF5, which is not thread-safe, it must run on the caller's thread. */
 int save_prepare(dcp_store *store, const save_request *r, dcp_error *err);
 
-/* Collective, after save_prepare: saves, from the temporary folder to publication. Only engines
- * that need the caller's thread (is_for_any_thread) call HDF5 here. */
+/* Collective, after save_prepare: does the whole save, from making the temporary folder to
+ * publishing the step. May run on any thread, unless the engine calls HDF5 (its is_for_any_thread
+ * is 0). */
 int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err);

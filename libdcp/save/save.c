@@ -28,7 +28,7 @@
 #include "store/remove.h"
 #include "store/returned.h"
 
-/* Returns how many bytes this rank keeps, and so writes or passes on. */
+/* Returns how many bytes this rank keeps, which it writes or sends to the rank that writes them. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
@@ -39,8 +39,8 @@ static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
     return bytes;
 }
 
-/* Returns how many bytes this rank supplies if replicas are shared. Engines that are not by
- * position go through all of their boxes. */
+/* Returns how many bytes this rank supplies if the holders of replicas share the writing. Engines
+ * that do not write by position process complete boxes. */
 static uint64_t supplied_bytes(const save_image *im) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -69,8 +69,8 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
 
-/* Makes the members of about.json: a leader's figures up to the data's sync, then the caller's
- * members. */
+/* Makes the members of about.json: this rank's figures until the data is synced, and then the
+ * caller's members. */
 static int about_members(const dcp_store *store, const save_request *r, const char *folder,
                          const dcp_report *report, double seconds, char **out, dcp_error *err) {
     json_t *object =
@@ -97,7 +97,8 @@ static int about_members(const dcp_store *store, const save_request *r, const ch
     return status;
 }
 
-/* The agreement after which it is too late to cancel; with it, all ranks find out who was slow. */
+/* Collective: the ranks agree to publish. Afterwards it is too late to cancel. In the same vote,
+ * they find out whether a rank was slow. */
 static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dcp_error *err) {
     comm_vote v = {0};
     uint64_t words[SAVE_SLOW_WORDS];
@@ -120,7 +121,7 @@ typedef struct writing {
     save_plan *plan;
     move_progress *progress;
     dcp_report *report;
-    char folder[PATH_MAX]; /* the step's, while it is written */
+    char folder[PATH_MAX]; /* the step's folder while it is written */
     save_image image;      /* layout global */
     save_sharded *sharded; /* layout sharded */
     /* What all ranks vote on when they agree to write; see begin_step. */
@@ -129,8 +130,8 @@ typedef struct writing {
     bool shares_none;     /* layout sharded: no file may share extents */
 } writing;
 
-/* Collective: publishes the step if all ranks have written their files; `status` is this rank's.
- * Until they agree, it is not too late to cancel. */
+/* Collective: publishes the step if all ranks have written their files. `status` is this rank's
+ * status. The save can be cancelled until the ranks agree. */
 static int publish(const writing *w, int status, dcp_error *err) {
     char *members = NULL;
     if (!status) status = move_progress_ask(w->progress, err);
@@ -144,7 +145,7 @@ static int publish(const writing *w, int status, dcp_error *err) {
     return status ? status : store_publish(w->store, w->r->step, err);
 }
 
-/* At the end of a save: what it noted becomes the history if it was published. */
+/* Called at the end of a save: its record becomes the store's history if the step was published. */
 static void note_saved(const dcp_store *store, int status, const save_request *r,
                        dcp_report *report) {
     save_context *kept = save_context_of(store);
@@ -181,7 +182,7 @@ static int move_apart(save_image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Not collective: for layout global, in which all ranks write one file in the folder. */
+/* Prepares layout global, in which all ranks write one file in the folder. Not collective. */
 static int prepare_global(writing *w, dcp_error *err) {
     const save_request *r = w->r;
     save_plan *plan = w->plan;
@@ -232,7 +233,7 @@ static int finish_files(writing *w, dcp_error *err) {
     return status;
 }
 
-/* Not collective: everything that a rank does alone before the ranks agree to write. */
+/* Does everything that a rank does alone before the ranks agree to write. */
 static int prepare_files(writing *w, dcp_error *err) {
     save_context *kept = save_context_of(w->store);
     save_plan *plan = w->plan;
@@ -276,7 +277,8 @@ static int write_sharded(const writing *w, dcp_error *err) {
     return save_sharded_write(w->sharded, w->folder, w->shares_none, w->progress, w->report, err);
 }
 
-/* Collective, after the data: writes the tables, and publishes the folder under the step's name. */
+/* Collective: writes the tables, and publishes the folder under the step's name. Called after the
+ * data is written. */
 static int finish_step(writing *w, dcp_error *err) {
     dcp_store *store = w->store;
     int status = DCP_OK, finished = finish_files(w, err);
@@ -306,7 +308,8 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
     return save_plan_make(store, r, &save_context_of(store)->plan, err);
 }
 
-/* Not collective: starts an attempt to write the step, with the figures of its plan. */
+/* Starts an attempt to write the step. Sets the plan's figures in the report and the progress. Not
+ * collective. */
 static writing start_writing(dcp_store *store, const save_request *r, move_progress *progress,
                              dcp_report *report) {
     save_plan *plan = save_context_of(store)->plan;
@@ -362,7 +365,7 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
             store_room_explain(store, &why);
             break;
         }
-        *progress = first; /* bytes that an attempt reported don't count for the next one */
+        *progress = first; /* a new attempt counts its bytes from 0 */
         *report = (dcp_report)DCP_REPORT_INIT;
     }
     if (status && err) *err = why;

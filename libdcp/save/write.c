@@ -1,5 +1,5 @@
-/* Before the ranks agree to write, each does alone what it can; likewise once the checksums are
- * joined, until the ranks agree to publish. */
+/* Each rank works alone until the ranks agree to write, and again between joining the checksums and
+ * the agreement to publish. */
 #include "save/write.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "store/directory.h"
 #include "store/retention.h"
 
-/* Returns a fingerprint of the pages that are written: all that contain anything. */
+/* Returns a fingerprint of the file's layout: which of its ranges contain data. */
 static uint64_t pages_of(const save_file *file) {
     const h5_skeleton *s = &file->skeleton;
     const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
@@ -69,9 +69,9 @@ int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return status ? status : save_reuse_begin(im, sharing, err);
 }
 
-/* Opens the file, which exists by now. By position, it would be opened on use, but a rank that has
- * something to write opens it already: the file determines the alignment of memory that bulk parts
- * need. If the open fails, that is noticed on use. */
+/* Opens the file, which rank 0 has created. An engine that writes by position opens files only when
+ * they are used, but a rank that has something to write opens the file here, because it determines
+ * the memory alignment of bulk parts. If that fails, the use of the file returns the failure. */
 static int open_created(save_image *im, dcp_error *err) {
     if (im->comm->rank == 0) return DCP_OK;
     if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);
@@ -82,7 +82,8 @@ static int open_created(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* For a file whose bytes may be on the disk already. */
+/* Shares extents with the last step's file if the image may share any. Adds the time to the
+ * report. */
 static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_report *report,
                            dcp_error *err) {
     double start = core_clock_now();
@@ -92,7 +93,8 @@ static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_repo
     return status;
 }
 
-/* For layout global; shards have one word for all of them (save_sharded_write). */
+/* Sets the word of the replicas in the sums of layout global. Shards have one word for all files of
+ * a rank (save_sharded_write). */
 static void note_replicas(void *ctx) {
     const save_image *im = ctx;
     if (im->layout->layout == DCP_LAYOUT_GLOBAL)
@@ -117,7 +119,7 @@ static move_transfer transfer_of(save_image *im, const move_file *file, dcp_repo
                            .progress = im->progress,
                            .is_last = im->is_last,
                            .bulk_is_apart = im->mover != NULL,
-                           .sums = im->mover ? NULL : im->sums, /* the mover adds to them */
+                           .sums = im->mover ? NULL : im->sums, /* with a mover: joined later */
                            .n_sums = im->layout->blocks + 1,
                            .on_summed = note_replicas,
                            .ctx = im,
@@ -146,7 +148,7 @@ int save_image_join_sums(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Returns page-aligned memory, zeroed up to whole pages. */
+/* Returns page-aligned, zeroed memory of whole pages. */
 static unsigned char *table_memory(uint64_t bytes) {
     void *memory;
     uint64_t size = core_round_to_pages(bytes ? bytes : 1);
@@ -154,7 +156,7 @@ static unsigned char *table_memory(uint64_t bytes) {
     return memset(memory, 0, size);
 }
 
-/* Turns the raw sums of blocks into checksums of blocks and of rows. */
+/* Converts the raw sums of blocks to the checksums of blocks and of rows. */
 static void fill_blocks(const save_image *im, format_row *rows, unsigned char *blocks) {
     uint64_t *crcs = im->sums;
     for (size_t i = 0; i < im->layout->n; i++) {
@@ -188,7 +190,7 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     ub->row_bytes = format_index_row_bytes(path_bytes, f->layout);
     format_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
     for (int t = 0; t < 3; t++) {
-        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* empty: has no place */
+        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* of an empty table */
         ranges[t]->crc = core_crc64(tables[t], ranges[t]->bytes);
     }
     int status = h5_skeleton_outside_crc(
@@ -197,8 +199,8 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     return status;
 }
 
-/* On one rank, when the checksums of all data are known: writes index, blocks, JSON and the user
- * block, each on pages of its own. */
+/* Writes index, blocks, JSON and the user block, each on pages of its own. Called on one rank, once
+ * the checksums of all data are known. */
 static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     const h5_skeleton *s = &im->layout->skeleton;
     format_userblock ub = {.layout = im->layout->layout,
@@ -227,7 +229,7 @@ static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     return status;
 }
 
-/* A rank that never opened the file has written nothing. */
+/* Makes this rank's writes durable. A rank that never opened the file has written nothing. */
 static int sync_written(save_image *im, dcp_error *err) {
     io_file *file = &im->file;
     if (file->fd < 0 && !file->failed) return DCP_OK;
@@ -253,13 +255,13 @@ int save_image_finish(save_image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Layout sharded: each file is written by one rank alone. The state id, a checksum of the checksums
- * of all whole tensors, connects the files. So the data of all shards is written first, then their
- * tables. */
+/* Layout sharded: each file is written by one rank alone. Each file's tables contain the state id,
+ * a checksum of the checksums of all whole tensors. So the tables are written after the data of all
+ * shards. */
 
 typedef struct shard {
     const save_shard *planned;
-    move_global *global; /* per row: what part of the whole tensor it is */
+    move_global *global; /* per row: where its bytes lie in the whole tensor */
     save_image im;
 } shard;
 
@@ -271,8 +273,8 @@ struct save_sharded {
     shard *list;
     size_t n;
     uint64_t *first_block;  /* per tensor: its first index in `sums` */
-    uint64_t *sums, blocks; /* of whole tensors; followed by rank 0's JSON */
-    uint64_t json_words;    /* of the JSON; followed by the replicas' word */
+    uint64_t *sums, blocks; /* of the blocks of whole tensors; followed by rank 0's JSON */
+    uint64_t json_words;    /* words of the JSON; the replicas' word follows it */
 };
 
 static void add_pieces(const save_plan *plan, shard *s, const save_request *r,
@@ -327,7 +329,7 @@ static int shard_write(shard *s, const save_sharded *all, const char *folder,
     return status;
 }
 
-/* Moves what the shards left to the save_mover, all at once: their rows come from the same old
+/* Lets the save_mover move the bulk parts of all shards together, since they come from the same old
  * files. */
 static int move_apart(const save_sharded *all, const save_mover *mover, dcp_report *report,
                       dcp_error *err) {
@@ -345,7 +347,8 @@ static int move_apart(const save_sharded *all, const save_mover *mover, dcp_repo
     return status;
 }
 
-/* Returns the checksum of path, dtype, shape and checksum of every tensor, in order. */
+/* Returns the state id: a checksum of the path, dtype, shape and checksum of every tensor, in
+ * order. */
 static uint64_t state_id(const save_request *r, const save_sharded *all) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < r->n; i++) {
@@ -356,7 +359,8 @@ static uint64_t state_id(const save_request *r, const save_sharded *all) {
     return ~raw;
 }
 
-/* Makes the shard's meta: the state's with {"shard": {rank, state_id, world}}. */
+/* Makes the shard's meta: the state's meta with the member {"shard": {rank, state_id, world}}
+ * added. */
 static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_error *err) {
     json_t *object;
     int status = core_json_parse_object(meta, strlen(meta), &object, err);
@@ -384,7 +388,7 @@ static int shard_finish(shard *s, const save_sharded *all, uint64_t id, dcp_repo
     return DCP_OK;
 }
 
-/* Allocates memory for what is joined over all ranks. */
+/* Allocates memory for the words that are joined over all ranks. */
 static int make_joined(save_sharded *all, dcp_error *err) {
     const save_request *r = all->r;
     all->first_block = calloc(r->n + 1, sizeof *all->first_block);
@@ -438,8 +442,8 @@ void save_sharded_free(save_sharded *all) {
     free(all);
 }
 
-/* For the shards' own communicators this is rank 0; an agreement sets its number among all ranks.
- */
+/* Removes the rank from a failure: in the communicator of one rank over which shards are written it
+ * is always 0. The next agreement sets the rank's number among all ranks. */
 static int forget_rank(int status, dcp_error *err) {
     if (status && err) err->rank = -1;
     return status;
