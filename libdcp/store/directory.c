@@ -49,7 +49,7 @@ void store_writer_folder_drop(const dcp_store *store) {
  * entry, and unlinks symbolic links instead of following them, so it touches nothing outside the
  * directory. */
 
-#define DEEPEST 16       /* a step's folder is flat; anything deeper is not the store's to remove */
+#define DEEPEST 16       /* a step's folder is flat; a deeper tree is not from a store */
 #define LONGEST_BASE 200 /* leaves space in a name for a prefix and a number */
 #define ROOM 256         /* for a step's folder and the longest name of a file in it */
 
@@ -92,7 +92,8 @@ static int remove_below(int parent_fd, const char *name, int depth) {
 
 int store_directory_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
 
-/* Returns 0, or -1 with errno: it is missing, is a file, or could not be looked up. */
+/* Returns 0 if `path` is a directory; -1 with errno if it is missing, is a file, or could not be
+ * looked up. */
 static int check_directory(const char *path) {
     struct stat st;
     if (stat(path, &st) != 0) return -1;
@@ -106,7 +107,7 @@ static int make_component(char *path) {
     if (errno != ENOENT) return -1;
     if (mkdir(path, 0777) == 0) return io_publish_sync_parent(path);
     if (errno != EEXIST) return -1;
-    /* another rank of the node was faster */
+    /* another rank of the node may have made it */
     return check_directory(path) == 0 ? 0 : (errno = errno == ENOENT ? EEXIST : errno, -1);
 }
 
@@ -174,7 +175,7 @@ int store_directory_look(const char *dir, int *dir_fd, dcp_error *err) {
     return is_dangling(dir) ? fail_component(dir, err) : DCP_OK;
 }
 
-#define SERVERS_A_HOST 4 /* as many as keep a host's network busy */
+#define SERVERS_A_HOST 4 /* enough object servers per host to keep its network busy */
 
 static io_striping asked_of(const dcp_store *store) {
     return (io_striping){store->options.stripe_count, store->options.stripe_bytes};

@@ -1,4 +1,4 @@
-/* A store's directory: its entries, a writer's own folder in it, and its striping. */
+/* A store's directory: its entries, a writer's own folder in it, and the striping of its files. */
 #pragma once
 
 #include <limits.h>
@@ -7,39 +7,41 @@
 #include "store/store.h"
 
 /* `DIR/.writer-<identity>`: a writer's own folder, through which it removes, replaces and sets
- * aside steps. The next writer removes it when it opens the store. So everything that a writer
- * still tries after it has lost the store fails, since the folder that it names is missing.
+ * aside steps. The next writer removes the folder when it opens the store. So a writer that has
+ * lost the store can change nothing there: its renames name a missing folder and fail.
  *
  * When a writer is killed, the folder may contain:
- *   step-00000120            being replaced by a new step of that name: the next writer gives it
- * its name back, unless something else has that name abandoned-step-00000120  on its way to
- * .abandoned-step-...: the next writer moves it there old-...                  being removed: the
- * next writer removes it spare                    recycled files (store/retention.h): the next
- * writer removes them */
+ *   step-00000120            a step that was being replaced: the next writer gives its name back,
+ *                            unless something else has that name
+ *   abandoned-step-00000120  a step that was being set aside: the next writer moves it to
+ *                            .abandoned-step-...
+ *   old-...                  an entry that was being removed: the next writer removes it
+ *   spare                    recycled files (store/retention.h): the next writer removes them */
 
 #define STORE_WRITER_FOLDER ".writer-"
 #define STORE_WRITER_OLD "old-" /* begins the names of entries that are being removed */
-#define STORE_TRASH ".trash-"   /* likewise, in the store's directory, those of earlier writers */
+#define STORE_TRASH ".trash-"   /* likewise for earlier writers' entries in the store's directory */
 #define STORE_WRITER_FOLDER_PATH 128 /* room for the folder's name and that of an entry */
 
 /* Writes the entry's path within the store's directory: ".writer-<identity>/<entry>". */
 void store_writer_folder_entry(const dcp_store *store, const char *entry,
                                char path[STORE_WRITER_FOLDER_PATH]);
 
-/* For leaders, when the store is opened: makes the folder, so a directory without steps shows that
- * it has a writer even if `.lock` is removed, and removing steps from a full disk needs no room. If
- * it can't be made, store_writer_folder_ready tries again. */
+/* For leaders, when the store is opened. Makes the folder: then even a directory without steps or
+ * `.lock` shows that it has a writer, and steps can be removed from a full disk. If the folder
+ * can't be made, store_writer_folder_ready tries again. */
 void store_writer_folder_make(const dcp_store *store);
 
-/* For leaders. Makes the folder if it is missing, and then fails if the store has been lost. It
- * looks at the lock after making the folder, so a later writer finds the folder. */
+/* For leaders. Makes the folder if it is missing; then fails if the store has been lost. The lock
+ * is checked after the folder is made, so a later writer finds the folder. */
 int store_writer_folder_ready(const dcp_store *store, dcp_error *err);
 
-/* For leaders: removes the folder, with what is being removed and recycled files. */
+/* For leaders: removes recycled files and the folder. The folder remains if it contains anything
+ * else, such as a step. */
 void store_writer_folder_drop(const dcp_store *store);
 
-/* What a leader does inside a store's directory, under the lock. Names are those of entries of the
- * directory; nothing here follows a symbolic link in it. */
+/* Functions for leaders, which hold the lock of the store's directory. Names are names of entries
+ * of the directory. None of these functions follows a symbolic link in it. */
 
 /* Makes `dir` with its parents, durably, opens it, and writes its absolute path (PATH_MAX bytes).
  */
@@ -48,12 +50,13 @@ int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error
 /* Opens `dir` without making it. *dir_fd is -1 if it is missing and could be made. */
 int store_directory_look(const char *dir, int *dir_fd, dcp_error *err);
 
-/* Returns true if an entry of that name exists, and false if that can't be found out: only for
- * callers to whom a wrong no causes at most an error. store_has reports failures. */
+/* Returns true if an entry of that name exists. Returns false also if that can't be determined, so
+ * it is only for callers for which a wrong answer causes no more than an error. store_has reports
+ * failures. */
 int store_directory_has(int dir_fd, const char *name);
 
-/* Writes a name that is free into name[NAME_MAX + 1]: `prefix` and `base`, followed by ".1", ".2"
- * and so on if that exists. */
+/* Writes an unused name into name[NAME_MAX + 1]: `prefix` and `base`, followed by ".1", ".2" and so
+ * on if an entry of that name exists. */
 void store_directory_free_name(int dir_fd, const char *prefix, const char *base, char *name);
 
 /* Removes the entry and everything below it. Returns 0, or -1 with errno. */
@@ -61,15 +64,16 @@ int store_directory_remove(int dir_fd, const char *name);
 
 /* Striping of a store's files on a Lustre file system: see io/striping.h. */
 
-/* Returns DCP_ERR_ARG if the store's options request an impossible striping. */
+/* Checks the striping that the store's options request. DCP_ERR_ARG: it is impossible. */
 int store_striped_check(const dcp_store *store, dcp_error *err);
 
-/* Not collective, once the store's directory is open: rank 0 logs if the requested striping is
- * ignored. */
+/* On rank 0, logs if the requested striping is ignored. Not collective; called once the store's
+ * directory is open. */
 void store_striped_tell(const dcp_store *store);
 
-/* Creates a file of the store (io_create), on Lustre with its striping. One rank calls this.
- * `hosts` hosts write the file; 0: only this rank. A recycled file never gets here: it is this open
- * store's own, of the same size, so its striping is right. */
+/* Creates a file of the store like io_create; on Lustre, with the store's striping. One rank calls
+ * this. `hosts` is the number of hosts that write the file; 0: only this rank writes it. Not needed
+ * for recycled files, which have the right striping: this open store has written them, with the
+ * same size. */
 int store_striped_create(dcp_store *store, const char *path, uint64_t bytes, int hosts,
                          dcp_error *err);

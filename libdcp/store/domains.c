@@ -10,7 +10,7 @@
 #include "core/fail.h"
 #include "redundancy/groups.h"
 
-/* Writes the host's name that somebody chose (comm/process.h), or else the system's. */
+/* Writes the host name that the caller chose (comm/process.h), or else the system's host name. */
 static void own_name(const dcp_comm *comm, char name[STORE_HOST_NAME]) {
     static const char named[] = "host ";
     const size_t n = sizeof named - 1;
@@ -41,7 +41,7 @@ const char *store_host_names_of(const dcp_store *store, int rank) {
     return store->host_names ? store->host_names + (size_t)rank * STORE_HOST_NAME : "";
 }
 
-/* Rank 0 compares the names of all ranks, and numbers the domains. */
+/* Finding the failure domains: rank 0 compares the names of all ranks, and numbers the domains. */
 
 /* What a rank states about its domain. */
 typedef struct domain_claim {
@@ -55,7 +55,7 @@ static int by_domain(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The claims are still in the order of ranks. */
+/* Checks the claims, which must be in the order of ranks. */
 static int check_claims(const domain_claim *claims, int n, dcp_error *err) {
     for (int r = 1; r < n; r++) {
         if (claims[r].is_named != claims[0].is_named)

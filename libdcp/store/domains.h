@@ -7,14 +7,14 @@
 
 #define STORE_HOST_NAME 68 /* bytes of a host's name with its end, as in dcp_report */
 
-/* Collective, once: counts the hosts, and on rank 0 finds the name of each rank's host. */
+/* Counts the hosts, and on rank 0 finds the name of each rank's host. Collective; called once. */
 int store_host_names_find(dcp_store *store, dcp_error *err);
 
 /* Returns the name of that rank's host on rank 0, and "" on other ranks. */
 const char *store_host_names_of(const dcp_store *store, int rank);
 
 /* Failure domains: ranks that may be lost together, with the files in their directories. A domain
- * is a host, or what the caller names. Redundancy spans domains. */
+ * is a host, unless the caller names the domains. Redundancy spans domains. */
 
 struct json_t;
 
@@ -24,6 +24,6 @@ struct json_t;
  * domains. */
 int store_domains_find(dcp_store *store, const char *name, dcp_error *err);
 
-/* Adds the members of about.json that say what a save into the store survives; none for a shared
- * store. Returns 0, or -1 if memory is short. */
+/* Adds the members of about.json that say what a save into the store survives. Adds none for a
+ * shared store. Returns 0, or -1 if memory is short. */
 int store_domains_describe(const dcp_store *store, struct json_t *about);

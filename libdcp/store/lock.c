@@ -41,8 +41,8 @@ int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]) {
                     w->has_ended ? "ended" : "held", p->pid);
 }
 
-/* Returns 0 if the text is not a complete line of that format; then only host and pid count, if it
- * has them. */
+/* Returns 0 if the text is not a complete line in the format of store_writer_print. Then only host
+ * and pid are valid, if the text has them. */
 static int store_writer_parse(const char *text, store_writer *out) {
     char contested[16] = "", state[16] = "";
     int64_t again = -1;
@@ -72,28 +72,28 @@ static int store_writer_is_self(const store_writer *w, const store_writer *self)
            w->process.pid == self->process.pid && w->process.start == self->process.start;
 }
 
-/* Locks are OFD locks: they belong to an open file, not to a process, so threads and other parts of
+/* Locks are OFD locks. They belong to an open file, not to a process, so threads and other parts of
  * a program can't release them by accident. A forked process does not share the open file, but a
- * process created without fork() does; so a lock on a file that names a dead process is no
- * obstacle. Such a file is replaced.
+ * process that was created by other calls does, and holds the lock after the writer's end. So a
+ * lock on a file that names a dead process is no obstacle: such a file is replaced.
  *
- * Without a lock that excludes others, the file is always replaced and never written to, so a
- * writer that ends can't overwrite its successor's name. */
+ * If locks do not exclude others, the file is always replaced and never written to, so a writer
+ * that ends can't overwrite its successor's name. */
 
 #define LOCK_NAME ".lock"
-#define TRIES 20 /* of 10 ms each: how long a writer may take to write its name, or to end */
+#define TRIES 20 /* pauses of 10 ms: time for a writer to write its name, or to end */
 
 struct store_lock {
     int dir_fd;
-    io_unshared *file; /* tagged with this store's identity; NULL while the store is taken again */
+    io_unshared *file; /* tagged with `self.id`; NULL while the store is taken again */
     const char *dir;
     store_writer self;
     int excludes, take_over;
     int is_contested; /* the store was contested when it was opened */
 };
 
-/* Returns true if the writer is this process itself: in an earlier attempt, or before it called
- * exec. Another store that this process has open is another writer. */
+/* Returns true if the writer was this process, in an earlier attempt or before it called exec. Any
+ * other store that this process has open is another writer. */
 static int is_self(const store_lock *lock, const store_writer *w) {
     return store_writer_is_self(w, &lock->self) &&
            (strcmp(w->id, lock->self.id) == 0 || !io_unshared_has(w->id));
@@ -115,10 +115,10 @@ static int open_lock_file(int dir_fd, int flags) {
     return openat(dir_fd, LOCK_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* A lock that was granted must be refused to a second request. */
+/* Returns true if the granted lock excludes others: a second request for it must be refused. */
 static int is_exclusive(int dir_fd) {
     int fd = open_lock_file(dir_fd, O_RDWR);
-    if (fd < 0) return 1; /* it has been replaced: noticed later */
+    if (fd < 0) return 1; /* the file was replaced; the caller notices that */
     int refused = lock_file(fd) == REFUSED;
     close(fd);
     return refused;
@@ -131,7 +131,7 @@ static int is_current(int dir_fd, int fd) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* Returns the number of bytes read: 0 if nobody has written a name; or -1 with errno. */
+/* Returns the number of bytes read, 0 if no name was written yet, or -1 with errno. */
 static ssize_t read_writer(int fd, store_writer *w) {
     char text[STORE_WRITER_TEXT] = "";
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
@@ -139,7 +139,7 @@ static ssize_t read_writer(int fd, store_writer *w) {
     return n;
 }
 
-/* Reads whom `.lock` names now, from the file that a new open finds. */
+/* Reads which writer `.lock` names now; opens the file anew. */
 static int read_current(int dir_fd, store_writer *w) {
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0) return -1;
@@ -166,13 +166,13 @@ static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
     return DCP_OK;
 }
 
-/* Returns true if the directory has had a writer, and so may still have one: it contains steps or
- * remains of saves, or could not be listed. */
+/* Returns true if the directory contains steps or remains of saves, or could not be listed: then it
+ * has had a writer, and may still have one. */
 static int had_writer(int dir_fd) {
     return io_look_through(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
-/* Replaces the current file by one of this writer's. */
+/* Replaces the current `.lock` by a new file with this writer's name. */
 static int replace_file(store_lock *lock) {
     char tmp[64];
     snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
@@ -220,14 +220,14 @@ typedef enum attempt { TAKEN, AGAIN, FAILED } attempt;
 static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error *err) {
     if (errno == ESTALE || errno == ENOENT || errno == EEXIST) {
         core_fail_errno(err, what, lock->dir);
-        return AGAIN; /* somebody has just replaced the file */
+        return AGAIN; /* another process has just replaced the file */
     }
     core_fail_errno(err, what, lock->dir);
     return FAILED;
 }
 
 /* Writes this writer's name into the file, or replaces the file, and checks that the name is there
- * afterwards. The caller has made sure that the file may be written to, or replaced. */
+ * afterwards. The caller must know that the file may be written to, or replaced. */
 static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
     store_writer now;
     if ((replaces ? replace_file(lock) : write_name(lock, lock->file->fd)) != 0)
@@ -236,24 +236,26 @@ static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
         return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
     if (strcmp(now.id, lock->self.id) == 0) return TAKEN;
     fail_busy(lock, &now, REFUSED, err);
-    return AGAIN; /* two writers came simultaneously, and the other one wrote last */
+    return AGAIN; /* two writers tried simultaneously, and the other one wrote last */
 }
 
-/* Returns the fate of the writer that the text names. Texts of earlier versions name none. */
+/* Returns the fate of the writer that the file names. Files of earlier versions name no
+ * identity. */
 static store_writer_fate find_writer(const store_lock *lock, const store_writer *w) {
     if (!w->id[0] || is_self(lock, w)) return STORE_WRITER_GONE;
     return store_writer_find(w);
 }
 
-/* Returns true if the store is free, according to the result of the lock request and the file's
- * text. A granted lock does not prove that a process which is seen running has ended. A refused
- * lock is no obstacle if the text names a dead process. */
+/* Returns true if the store is free, according to the result of the lock request and the writer
+ * that the file names. If that process is seen running, the store is not free, even if the lock was
+ * granted. A refused lock is no obstacle if the process is dead. */
 static int is_free(grant g, const store_writer *w, store_writer_fate fate) {
     if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
 
-/* If a process has locked the file and left no name there, the kernel may know the process. */
+/* Returns the writer for a message. If a process has locked the file without writing its name, asks
+ * the kernel for the process. */
 static store_writer name_holder(const store_lock *lock, int fd, const store_writer *named) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     store_writer w = *named;
@@ -285,8 +287,8 @@ static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
     }
     const store_writer_fate fate = find_writer(lock, &w);
     const int is_known = is_free(g, &w, fate);
-    /* the lock's holder may be about to write its name, or to end; a process that ends releases the
-     * lock before it disappears */
+    /* the lock's holder may be about to write its name; or it may be ending, since a process that
+     * ends releases its locks before it disappears */
     const int may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
     const int may_take = is_known || (lock->take_over && g != REFUSED);
     if (!may_take || (g == REFUSED && !waited)) {
@@ -342,8 +344,8 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
     return DCP_OK;
 }
 
-/* Returns what a lock request would result in, without making one. This does not show whether a
- * granted lock excludes others; the file's writer has found that out. */
+/* Returns the result that a lock request would have, without making one. This does not show whether
+ * a granted lock excludes others; the file's text records what its writer found about that. */
 static grant look_at_lock(int fd, const store_writer *w) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(fd, F_OFD_GETLK, &whole) != 0) return explain_failed_lock(errno);
@@ -372,14 +374,15 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
     return status;
 }
 
-/* For a file that somebody removed. A store that nobody has taken since can be taken again. */
+/* Takes the store again after `.lock` was removed. Fails if another writer has taken the store
+ * since. */
 static int retake(store_lock *lock, dcp_error *err) {
     let_go(lock);
     return take(lock, err);
 }
 
-/* The path leads to another directory, or to none: what ranks write by that path does not get into
- * the store's directory. */
+/* Fails because the path leads to another directory or to none, so files that ranks write under
+ * that path would not be in the store's directory. */
 static int fail_moved(const store_lock *lock, dcp_error *err) {
     store_writer now = {.has_ended = 0};
     int fd = open(lock->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

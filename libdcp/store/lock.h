@@ -1,16 +1,16 @@
-/* The one writer of a store, and the lock that names it. */
+/* The single writer of a store, and the lock that names the writer. */
 #pragma once
 
 #include "comm/process.h"
 #include "dcp/error.h"
 
-/* The writer of a store: one process, from an open to the close. */
+/* The writer of a store: one process, between an open and the close. */
 
 #define STORE_WRITER_ID 17    /* 16 random hex digits, and a NUL */
 #define STORE_WRITER_TEXT 512 /* large enough for a writer as text */
 
 typedef struct store_writer {
-    char host[256]; /* for people */
+    char host[256]; /* only for messages */
     comm_process process;
     char id[STORE_WRITER_ID];
     int contested; /* a previous writer may still be running: see store_lock */
@@ -21,7 +21,7 @@ typedef struct store_writer {
 /* Makes a new identity. DCP_ERR_IO: the system provides no random numbers. */
 int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err);
 
-/* Describes this process, with that identity. */
+/* Describes this process as a writer with identity `id`. */
 void store_writer_describe(const char *id, store_writer *out);
 
 /* Prints one line: "host pid start kernel namespace id sole|contested|lockless held|ended pid".
@@ -29,55 +29,55 @@ void store_writer_describe(const char *id, store_writer *out);
 int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]);
 
 typedef enum store_writer_fate {
-    STORE_WRITER_GONE,    /* it has closed the store, or its process is dead */
-    STORE_WRITER_RUNS,    /* under this kernel, in this PID namespace */
+    STORE_WRITER_GONE,    /* it has closed the store, or its process has ended */
+    STORE_WRITER_RUNS,    /* its process runs under this kernel, in this PID namespace */
     STORE_WRITER_UNKNOWN, /* it ran elsewhere */
 } store_writer_fate;
 
 /* The lock of a directory. `DIR/.lock` names the one writer, which holds a lock on that file if the
  * file system has locks.
  *
- * A writer may lose the lock without its own doing: the file is removed, a lease expires, or locks
- * are granted to everyone. So it reads the name again before each change that others could see, and
- * if it finds another's name, it has lost the store. Removals and replacements that it still tries
- * after its last check fail: they go through a folder named after its identity (store/directory.h),
- * which the next writer removes when it opens the store.
+ * A writer may lose the lock through no action of its own: the file is removed, a lease expires, or
+ * the file system grants locks to everyone. So it reads the name again before each change that
+ * others could see. If it finds another writer's name, it has lost the store. If it loses the store
+ * after its last check, its removals and replacements fail: they go through a folder named after
+ * its identity (store/directory.h), which the next writer removes when it opens the store.
  *
- * A store is contested if a writer took it while a previous writer might still have been running,
- * and remains so: writers then have temporary names of their own as well. */
+ * A store is contested if a writer took it while a previous writer might still have been running.
+ * It remains contested; its writers also use temporary names of their own. */
 
 typedef struct store_lock store_lock;
 
 /* Takes the directory `dir_fd` for this process, under the identity `id`. `dir` is borrowed.
  * take_over: see dcp_store_options. DCP_ERR_BUSY: another writer has it, or may have it; the
- * message names its host and pid, and says what can be done. */
+ * message names that writer's host and pid, and says how to proceed. */
 int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
                     dcp_error *err);
 
-/* Returns DCP_ERR_BUSY if a writer has the directory now, or if its process runs and has not closed
- * it. Takes and creates nothing. */
+/* Returns DCP_ERR_BUSY if another writer holds the lock, or if the named writer's process runs and
+ * has not closed the store. Takes no lock and creates nothing. */
 int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
 
-/* Returns DCP_ERR_BUSY if another writer has taken the store since, or has another directory that
- * is now at the store's path; the message names the writer. If `.lock` was removed and nobody has
- * taken the store, takes it again. DCP_ERR_NOT_FOUND: the directory was moved or removed, and no
- * writer has what is at its path. DCP_ERR_STATE: this process was forked from the one that took the
- * store. */
+/* Checks that this process still has the store. If `.lock` was removed and no other writer has
+ * taken the store, takes it again. DCP_ERR_BUSY: another writer has taken the store, or has a
+ * different directory that is at the store's path now; the message names the writer.
+ * DCP_ERR_NOT_FOUND: the directory was moved or removed, and no writer has what is at its path.
+ * DCP_ERR_STATE: this process was forked from the one that took the store. */
 int store_lock_check(store_lock *lock, dcp_error *err);
 
-/* Does the same without checking the path, for what is complete in the directory, wherever it is.
- */
+/* Like store_lock_check, but does not check the path, nor whether this process was forked. Used
+ * once a change to the directory is complete, wherever the directory is. */
 int store_lock_check_name(store_lock *lock, dcp_error *err);
 
-/* Returns true if the directory was removed, so nothing in it can come back. */
+/* Returns true if the directory was removed, so it cannot come back. */
 int store_lock_is_removed(const store_lock *lock);
 
-/* Returns DCP_ERR_NOT_FOUND or DCP_ERR_BUSY if the directory is not at its path, and was not
- * removed. Changes nothing, so any thread may call it. */
+/* Returns DCP_ERR_NOT_FOUND or DCP_ERR_BUSY if the directory is no longer at its path, unless it
+ * was removed. Changes nothing, so any thread may call it. */
 int store_lock_check_place(const store_lock *lock, dcp_error *err);
 
-/* Returns 0 if the lock excludes nobody: the file system has no locks, or grants each to everyone.
- */
+/* Returns 0 if the lock does not exclude other writers: the file system has no locks, or grants
+ * each lock to everyone. */
 int store_lock_excludes(const store_lock *lock);
 
 int store_lock_is_contested(const store_lock *lock);

@@ -1,4 +1,4 @@
-/* Opening a store, and what other writers left in its directory. */
+/* Opening a store, and handling what other writers left in its directory. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,14 +24,15 @@
 #include "store/store.h"
 
 /* A writer may have been killed at any moment, or may still run without knowing that it has lost
- * the store. So its folders are first renamed, which ends what it does by their names, and then
- * searched for steps. A folder that can't be searched is left alone: it may contain the newest
- * step, so the store does not open until somebody has mended or moved it.
+ * the store. So its folders are first renamed, after which its operations on their names fail, and
+ * then searched for steps. A folder that can't be searched is not changed. It may contain the
+ * newest step, so the store can't be opened until somebody has mended or moved the folder.
  *
  * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
- * name. In a private store this applies to all nodes or to none. If any node has nothing of that
- * name in the old step's place, every node gives the old step its name back, replacing a new step
- * if necessary: it must never be that one node has the old step and another one the new step. */
+ * name. In a private store either all nodes give the name back or none does; otherwise one node
+ * could have the old step and another one the new step. If any node that has lost the old step's
+ * name has no new step, every node gives the old step its name back, replacing a new step if
+ * necessary. */
 
 #define TMP ".tmp-"
 #define ABANDONED "abandoned-"
@@ -49,7 +50,7 @@ static int begins_with(const char *name, const char *start) {
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Goes through the entries of a folder of the store; "" is the store's directory. */
+/* Calls fn for each entry of a folder of the store; "" is the store's directory. */
 static int look_through(const dcp_store *store, const char *name, io_look_fn fn, void *ctx,
                         dcp_error *err) {
     char path[PATH_MAX];
@@ -57,12 +58,12 @@ static int look_through(const dcp_store *store, const char *name, io_look_fn fn,
     return io_look_through(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
 }
 
-/* A clearing in progress, of the entries whose names begin with `start`. */
+/* The context of a search that concerns the entries whose names begin with `start`. */
 typedef struct clearing {
     dcp_store *store;
     nameless *all;
     const char *start;
-    const char *folder; /* the one that is searched */
+    const char *folder; /* the folder that is searched */
 } clearing;
 
 static int is_meant(const clearing *c, const struct dirent *e) {
@@ -127,8 +128,8 @@ static int is_step_name(const char *name, uint64_t *step) {
     return strcmp(made, name) == 0;
 }
 
-/* Notes the step, unless it is proven to lack something. Earlier versions gave the same name to
- * steps that they were removing as to steps that were being replaced. */
+/* Records the step unless it is known to be incomplete: earlier versions gave the same name to
+ * steps that were being removed as to steps that were being replaced. */
 static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, const char *name,
                          dcp_error *err) {
     char path[PATH_MAX];
@@ -140,7 +141,7 @@ static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, c
     return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
 }
 
-/* Completes the setting aside that the writer began. */
+/* Sets aside a step that the writer had begun to set aside. */
 static int abandon(const dcp_store *store, const char *folder, const char *entry, dcp_error *err) {
     char path[2 * NAME_MAX + 2], name[NAME_MAX + 1];
     snprintf(path, sizeof path, "%s/%s", folder, entry);
@@ -180,14 +181,14 @@ static int find_nameless(dcp_store *store, const char *start, nameless *all, dcp
     return look_through(store, "", find_nameless_in, &c, err);
 }
 
-/* Finds this node's step of that number; NULL: there is none. */
+/* Returns this node's nameless step with that number; NULL if there is none. */
 static const struct lost_step *find_step(const nameless *all, uint64_t step) {
     for (size_t i = all->n; i > 0; i--)
         if (all->list[i - 1].step == step) return &all->list[i - 1];
     return NULL;
 }
 
-/* Returns one more than the newest step below the limit; 0: there is none. */
+/* Returns one more than the newest step below the limit, or 0 if there is none. */
 static uint64_t next_below(const nameless *all, uint64_t limit) {
     uint64_t next = 0;
     for (size_t i = 0; i < all->n; i++)
@@ -208,8 +209,8 @@ static int give_name_back(dcp_store *store, const struct lost_step *lost, const 
     return store_sync(store, err);
 }
 
-/* Moves nameless steps of that number to the trash, so they never get the name back: their removal
- * may take long, since readers hold them. */
+/* Moves the nameless steps with that number to the trash, so they never get the name back. Their
+ * removal may take a long time, since readers may hold them. */
 static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t step,
                            const char *name, dcp_error *err) {
     char trash[NAME_MAX + 1];
@@ -223,7 +224,8 @@ static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t
     return status;
 }
 
-/* Collective if there are several nodes; all handle the same step. */
+/* Gives the step its name back or discards it. Collective if there are several nodes, which all
+ * handle the same step. */
 static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
@@ -237,7 +239,8 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     return store->nodes > 1 ? comm_agree(store->comm, status, err) : status;
 }
 
-/* Collective if there are several nodes. */
+/* Calls settle_step for all nameless steps of all nodes, the newest first. Collective if there are
+ * several nodes. */
 static int give_names_back(dcp_store *store, const nameless *all, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next = next_below(all, limit);
@@ -259,13 +262,14 @@ static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     if (status) return status;
     if (store_remove_trash(c->store, e->d_name, &why))
         store_log(c->store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
-    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* otherwise a reader holds it */
+    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* else a reader holds it */
         store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
                   c->store->dir, e->d_name);
     return DCP_OK;
 }
 
-/* Removes the entries of that kind. All that may contain a step were searched before. */
+/* Removes the entries whose names begin with `start`. Those that may contain a step were searched
+ * before. */
 static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
     clearing c = {.store = store, .start = start};
     return look_through(store, "", remove_entry, &c, err);
@@ -278,9 +282,9 @@ static int collect(dcp_store *store, nameless *all, dcp_error *err) {
     return status ? status : find_nameless(store, STORE_WRITER_FOLDER, all, err);
 }
 
-/* Collective, for the writer that has just taken the store. Renames what earlier writers left, or
- * still try to use, so it is of no use to them; gives steps that had temporarily lost their names
- * these names back; and removes and logs the rest. DCP_ERR_BUSY: the store is lost again. */
+/* Collective; called by the writer that has just taken the store. Renames the folders that earlier
+ * writers left, so a writer that still runs can no longer use them. Gives steps back the names that
+ * they had lost temporarily. Removes and logs the rest. DCP_ERR_BUSY: the store was lost again. */
 static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     nameless all = {0};
     int leads = store_leads(store);
@@ -294,9 +298,9 @@ static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     return comm_agree(store->comm, status, err);
 }
 
-/* All ranks take part in opening a store, but only a directory's leader accesses it, and holds the
- * lock as long as the store is open; other ranks know only the directory's absolute path. A shared
- * store is treated like a private store with a single node. */
+/* All ranks take part in opening a store. Only the leader of a node accesses the directory, and
+ * holds its lock as long as the store is open. Other ranks know only the directory's absolute path.
+ * A shared store is treated like a private store with a single node. */
 
 /* Identifies a rank's directory, by its host, the file system's device and the inode. */
 typedef struct directory_id {
@@ -314,7 +318,7 @@ static int by_directory(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* On rank 0: writes each rank's leader, and after them the number of nodes. */
+/* On rank 0: sets leaders[r] to rank r's leader, and leaders[n] to the number of nodes. */
 static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
     leaders[n] = 0;
     qsort(ids, n, sizeof *ids, by_directory);
@@ -327,8 +331,8 @@ static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
     }
 }
 
-/* Collective: *leader becomes the lowest rank that has the same directory, `dir_fd`, as this rank;
- * *nodes the number of different directories. `dir` is for messages. */
+/* Collective: sets *leader to the lowest rank whose directory is the same as this rank's, `dir_fd`,
+ * and *nodes to the number of different directories. `dir` is for messages. */
 static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, int *nodes,
                       dcp_error *err) {
     size_t n = (size_t)comm->size;
@@ -383,8 +387,8 @@ static int open_directory(dcp_store *store, const char *dir, dcp_error *err) {
     return store_directory_open(dir, &store->dir_fd, store->dir, err);
 }
 
-/* If several hosts see one directory, each of them has a leader, and all but one find the directory
- * locked. */
+/* On leaders, takes the directory's lock. If several hosts see one directory, each host has a
+ * leader, and all leaders but one find the directory locked. */
 static int take_directory(dcp_store *store, dcp_error *err) {
     if (!store_leads(store)) {
         if (store->dir_fd >= 0) close(store->dir_fd);
@@ -408,7 +412,7 @@ static int take_directory(dcp_store *store, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: makes one identity for all leaders, which all ranks know. */
+/* Collective: makes the identity that all leaders use and all ranks know. */
 static int make_writer(dcp_store *store, dcp_error *err) {
     int status = store->comm->rank == 0 ? store_writer_make_id(store->writer, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
@@ -416,7 +420,7 @@ static int make_writer(dcp_store *store, dcp_error *err) {
     return comm_broadcast(store->comm, store->writer, sizeof store->writer, 0, err);
 }
 
-/* Collective: determines whether ranks must use temporary names of their own. */
+/* Collective: determines whether the store's temporary names must contain its identity. */
 static int agree_on_names(dcp_store *store, dcp_error *err) {
     uint64_t contested = store->lock && store_lock_is_contested(store->lock);
     int status = comm_allreduce(store->comm, &contested, 1, DCP_REDUCE_MAX, err);
@@ -435,8 +439,7 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
     return status;
 }
 
-/* Checks the options by which all ranks of a private store act together: they must be the same on
- * all ranks. */
+/* Checks the options that must be the same on all ranks of a private store. */
 static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
     const bool is_private = store->options.private_dirs != 0;
     comm_vote v = {0};
@@ -496,9 +499,8 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     return DCP_OK;
 }
 
-/* Does what a forked process leaves to the process that opened the store. A forked process has
- * neither the threads of the saves nor their devices and kernel objects, so it does not free the
- * attachment's memory either. */
+/* Ends saves and frees the attachment, in the process that opened the store. A forked process must
+ * not do this: it has neither the threads of the saves nor their devices and kernel objects. */
 static void end_work(dcp_store *store) {
     store_settle(store);
     if (store->attachment) store->attachment->free(store->attachment);

@@ -1,13 +1,14 @@
 /* Publication: a step is written under a temporary name, and one rename gives it its own name.
  *
  * Everything in the folder is durable before the rename, and the rename is durable before the save
- * returns. So a folder with a step's name is complete at every moment, whatever is killed.
+ * returns. So a folder with a step's name is complete at every moment, whichever processes are
+ * killed.
  *
- * A step that is replaced keeps its name until the new one takes it. With several nodes, each of
- * which has a directory, all leaders first rename the old step. No leader gives the new step its
- * name before all are ready; if one fails, all take the name back. A rank that cannot know whether
- * one has failed leaves everything as if it had been killed: other ranks may know that none has
- * failed, and may have removed older steps. The next writer finds out. */
+ * With one node, a replaced step has its name until the new step takes it. With several nodes, each
+ * of which has a directory, all leaders first rename the old step. They give the new step its name
+ * only when all of them have done so; if one fails, all undo their renames. A rank that cannot know
+ * whether one has failed changes nothing more, as if it had been killed: other ranks may know that
+ * none has failed, and may have removed older steps. The next writer finds out. */
 #include "store/publication.h"
 
 #include <limits.h>
@@ -89,7 +90,7 @@ static int check_is_folder(const dcp_store *store, const char *name, dcp_error *
                             err);
 }
 
-/* For a leader: looks in its own directory. */
+/* For a leader: fills in store->found from its own directory. */
 static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
     dcp_step *steps = NULL;
@@ -107,7 +108,8 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     return status;
 }
 
-/* Writes the name of the temporary folder, which no other writer uses: see store/lock.h. */
+/* Writes the name of the temporary folder. No other writer uses it: in a contested store it
+ * contains the writer's identity (store/lock.h). */
 static void name_tmp(const dcp_store *store, uint64_t step, char name[NAME_MAX + 1]) {
     format_name_write(name, ".tmp-", step);
     if (!store->is_contested) return;
@@ -144,7 +146,7 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
     return status != DCP_OK ? status : make_tmp(store, step, err);
 }
 
-/* Collective, with several nodes, after the vote on what the leaders have found. */
+/* Collective, with several nodes: checks the result of the vote on what the leaders have found. */
 static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n;
@@ -187,8 +189,8 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
 /* A step's folder that is about to get its name. */
 typedef struct renaming {
     char tmp[NAME_MAX + 1], name[64];
-    char aside[STORE_WRITER_FOLDER_PATH]; /* for what had `name` before */
-    char old[NAME_MAX + 1];               /* where that is now; "": there was none */
+    char aside[STORE_WRITER_FOLDER_PATH]; /* for the entry that had `name` before */
+    char old[NAME_MAX + 1];               /* where that entry is now; "": there was none */
     int taken;
 } renaming;
 
@@ -200,8 +202,9 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
     return r;
 }
 
-/* It must never be that one node has the old step and another one the new step: by their names they
- * would pass for one step. So the old step loses its name on all nodes first. */
+/* Takes the name from the old step, with several nodes. All nodes do this first; otherwise one node
+ * could have the old step and another one the new step, which would pass for one step because they
+ * have the same name. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd, is_there;
     int status = store_writer_folder_ready(store, err);
@@ -228,11 +231,10 @@ static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Checks the lock before the renames, so a writer that has lost the store changes nothing, and
- * again afterwards, since the store may be lost in between. In that case the next writer has
- * removed the temporary folder or the writer's folder, and the renames fail; or it will do so, and
- * this writer undoes the renames. A directory that is moved in between contains the complete step.
- */
+/* Gives the step its name. Checks the lock before the renames, so a writer that has lost the store
+ * changes nothing, and again after them, since the store may be lost in between. If the next writer
+ * has already removed the temporary folder or the writer's folder, the renames fail; otherwise this
+ * writer undoes them. A directory that is moved in between contains the complete step. */
 static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = take_name(store, r, err);
@@ -255,7 +257,7 @@ static void return_name(const dcp_store *store, const renaming *r) {
     if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
-/* Goes through the writer's folder. */
+/* Makes the link in the writer's folder and moves it from there. */
 void store_point_latest(const dcp_store *store, uint64_t step) {
     dcp_error err;
     char name[64], link[STORE_WRITER_FOLDER_PATH];
@@ -279,7 +281,7 @@ void store_drop_latest(const dcp_store *store) {
 
 static void follow_publication(const dcp_store *store, uint64_t published) {
     char path[PATH_MAX];
-    uint64_t newest = published; /* one of several nodes may have a newer step that others lack */
+    uint64_t newest = published; /* with several nodes, some may lack a newer step */
     if (store->options.keep_latest) return;
     if (store->nodes == 1 && format_list_newest(store->dir, path, &newest, NULL)) return;
     store_point_latest(store, newest);
@@ -297,9 +299,9 @@ static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
     return status == DCP_OK && store->nodes > 1 ? set_aside(store, r, err) : status;
 }
 
-/* Collective: once all leaders have cleared the way, all of them give the step its name. No
- * agreement is needed in between if there is only one leader, or if all know that there is nothing
- * to clear. */
+/* Collective: when all leaders have cleared the way, they give the step its name. The agreement in
+ * between is omitted if there is only one leader, or if all ranks know that there is nothing to
+ * clear. */
 static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
     const int leads = store_leads(store);
     int status = DCP_OK;
@@ -313,7 +315,7 @@ static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error 
     return comm_vote_run(store->comm, &v, status, err);
 }
 
-/* After the publication; failures are logged. */
+/* Removes the replaced step and repoints `latest`, after the publication. Failures are logged. */
 static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
@@ -362,7 +364,7 @@ int store_find_cause(dcp_store *store, int status, dcp_error *err) {
 
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
-    store_recycle_drop(store); /* a full disk may be why the save failed */
+    store_recycle_drop(store); /* the save may have failed because the disk is full */
     char tmp[NAME_MAX + 1];
     dcp_error err;
     if (!store->has_tmp) return;

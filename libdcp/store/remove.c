@@ -1,10 +1,10 @@
 /* Removing a step that the caller names.
  *
  * 1. All nodes claim the step, so no reader holds it on any node.
- * 2. Each node moves it into the writer's folder under its own name. It comes back from there: at
- *    once if this fails on some node, or through the next writer if this one is killed.
- * 3. When the step has lost its name on all nodes, it gets the name of an entry that is being
- *    removed. If the removal is interrupted, the next writer completes it. */
+ * 2. Each node moves the step into the writer's folder, where it keeps its own name. If this fails
+ *    on some node, all nodes move it back; if this writer is killed, the next writer does.
+ * 3. Once the step has been moved on all nodes, it is renamed to `old-...`, the name of an entry
+ *    that is being removed. If the removal is interrupted, the next writer completes it. */
 #include "store/remove.h"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static int fail_missing(const dcp_store *store, const removal *r, dcp_error *err
         err);
 }
 
-/* Checks what this rank knows without looking. */
+/* Checks what this rank can check without access to the directory. */
 static int check_wanted(const dcp_store *store, const removal *r, dcp_error *err) {
     if (store_is_pinned(store, r->step))
         return fail_kept(store, r->name, "it is being copied into another store", err);
@@ -80,14 +80,15 @@ static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
     return status;
 }
 
-/* If the store has been lost, its next writer does this. */
+/* Gives the step its name back after a failure. If the store has been lost, the rename fails and
+ * the next writer does this. */
 static void give_back(const dcp_store *store, removal *r) {
     if (!r->is_aside || renameat(store->dir_fd, r->aside, store->dir_fd, r->name)) return;
     store_sync(store, NULL);
     if (r->was_latest) store_point_latest(store, r->step);
 }
 
-/* From here on the step no longer belongs to the store. */
+/* Renames the moved step to `old-...`. From then on it no longer belongs to the store. */
 static int finish_removal(dcp_store *store, removal *r, dcp_error *err) {
     char start[STORE_WRITER_FOLDER_PATH];
     if (!r->is_aside) return DCP_OK;
@@ -98,7 +99,8 @@ static int finish_removal(dcp_store *store, removal *r, dcp_error *err) {
     return status;
 }
 
-/* Collective if there are several nodes: makes DIR/latest lead to another step. */
+/* If DIR/latest points to the step, makes it point to another step. Collective if there are several
+ * nodes. */
 static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
     char target[NAME_MAX + 1] = "";
     dcp_step *steps;
@@ -118,7 +120,7 @@ static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: removes the step from all nodes or from none, unless the last part fails on some
+/* Collective: removes the step from all nodes or from none, unless finish_removal fails on some
  * node. */
 static int take_from_all(dcp_store *store, removal *r, dcp_error *err) {
     const int leads = store_leads(store);
@@ -156,20 +158,20 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     status = comm_vote_run(store->comm, &v, DCP_OK, err);
     if (!status) status = comm_agree(store->comm, check_wanted(store, &r, err), err);
     if (!status && (status = remove_step_named(store, &r, err)))
-        status = store_find_cause(store, status, err); /* another writer may be why */
+        status = store_find_cause(store, status, err); /* another writer may be the cause */
     format_hold_unclaim(r.claim);
     if (!status && store->has_unread && store->unread == step) store->has_unread = 0;
     return status;
 }
 
-/* Making room. Each leader looks through its own directory; the step with the lowest turn that any
- * of them finds is removed on all nodes. */
+/* Making room. A step's turn is its place in the order of removal. Each leader finds the lowest
+ * turn in its own directory; the step with the lowest turn of all is removed on all nodes. */
 
-#define STANDS ((uint64_t)1 << 63) /* in a turn: the step has its own name; such steps go last */
+#define STANDS ((uint64_t)1 << 63) /* set for steps that are not set aside: they go last */
 #define NO_TURN UINT64_MAX
 
-/* Returns the step's turn to be removed; NO_TURN: it remains. `newest` is the newest step that all
- * nodes have, without steps that are set aside. */
+/* Returns the step's turn, or NO_TURN if it must remain. `newest` is the newest step that all nodes
+ * have, not counting steps that are about to be set aside. */
 static uint64_t turn_of(const dcp_store *store, const dcp_step *step, uint64_t newest) {
     int goes_aside = store->abandon_pending && step->step > store->continue_from;
     int is_intact = store->has_intact && step->step == store->newest_intact;
@@ -191,7 +193,8 @@ static uint64_t find_turn(const dcp_store *store, const dcp_step *steps, size_t 
     return first;
 }
 
-/* Returns true if any step was removed. Steps that are held on this node remain. */
+/* Removes the steps with that turn from this node, except those that a reader holds. Returns true
+ * if any was removed. */
 static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                    uint64_t turn) {
     dcp_error why;
@@ -211,8 +214,9 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
     return given_up;
 }
 
-/* Collective: removes what has the next turn, starting at *from. Sets *from to the turn to continue
- * with; NO_TURN if nothing was left. *made becomes true if any node has made room. */
+/* Collective: removes the step with the lowest turn that is at least *from. Sets *from to the turn
+ * to continue with, or NO_TURN if no step was left. Sets *made to true if any node has removed a
+ * step. */
 static int give_up_next(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                         uint64_t *from, uint64_t *made, dcp_error *err) {
     int leads = store_leads(store);

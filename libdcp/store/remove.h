@@ -3,12 +3,12 @@
 
 #include "store/store.h"
 
-/* Collective. Removes one step: the oldest of those that were set aside, or are about to be,
- * otherwise the oldest of the others. Never removes the newest step, the newest one known to be
- * intact, pinned steps, and those that a reader holds. Skips steps before *from, which is initially
- * 0 and moves behind the removed step. *made = 0: no step is left that may be removed. */
+/* Collective. Removes one step: the oldest step that was set aside or is about to be; if there is
+ * none, the oldest other step. Never removes the newest step, the newest one known to be intact, a
+ * pinned step, or one that a reader holds. *from is the place in this order at which the search
+ * continues; it is 0 for the first call. Sets *made to 0 if no step is left that may be removed. */
 int store_room_make(dcp_store *store, uint64_t *from, int *made, dcp_error *err);
 
-/* Collective, after a save that failed with *err since the disk is full: adds to the message which
- * steps readers hold. */
+/* Adds to the message of *err which steps readers hold. Collective; called after a save failed with
+ * *err because the disk is full. */
 void store_room_explain(dcp_store *store, dcp_error *err);

@@ -1,6 +1,6 @@
 /* Finds the newest step of a private store that is complete or can be completed. Lost files are
- * written into the step's folders themselves. Each file appears there under its name only when it
- * is complete, so a rebuild that fails leaves the step no worse than it was. */
+ * written directly into the step's folders. Each file gets its name only when it is complete, so a
+ * rebuild that fails leaves the step no worse than it was. */
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -26,9 +26,9 @@
 typedef struct restoration {
     dcp_store *store;
     int every_byte, rebuilt;
-    int survives; /* how many domains may be lost once it is rebuilt */
+    int survives; /* how many domains may be lost once the step is rebuilt */
     uint64_t step;
-    char folder[PATH_MAX]; /* the step's, on this rank's node */
+    char folder[PATH_MAX]; /* the step's folder on this rank's node */
     dcp_error newest;      /* what the newest step lacks */
 } restoration;
 
@@ -46,8 +46,8 @@ static int count_lost(const redundancy_survey *s) {
     return shards + files;
 }
 
-/* Returns what this rank's about.json says about the save, without the members that concern only
- * the folder or its writer; NULL if there is none, or memory is short. */
+/* Returns the members of this node's about.json that concern the save, without those that concern
+ * only the folder or its writer. Returns NULL if there is no about.json or memory is short. */
 static char *read_members(const restoration *r, int ranks) {
     static const char *const own[] = {"tool",  "version", "time",   "host",  "pid",
                                       "ranks", "shards",  "domain", "crc64", "rebuilt"};
@@ -63,7 +63,8 @@ static char *read_members(const restoration *r, int ranks) {
     return text;
 }
 
-/* Collective: gives all ranks the text of the lowest rank that has one; "{}" if none has. */
+/* Collective: gives all ranks the members that the lowest rank with an about.json has read; "{}" if
+ * no rank has one. */
 static int collect_members(const restoration *r, int ranks, char **out, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
     char *own = read_members(r, ranks);
@@ -147,13 +148,14 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
+/* Rebuilds the lost files of step r->step. DCP_ERR_NOT_FOUND, DCP_ERR_CORRUPT: too much of the step
+ * is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
     redundancy_survey *s = NULL;
     int status = format_name_path(r->store->dir, "", r->step, r->folder, err);
     status = comm_agree(r->store->comm, status, err);
     if (!status) status = survey(r, r->every_byte, &s, err);
-    if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from must be checked */
+    if (!status && !r->every_byte && count_lost(s)) { /* the files used must be checked */
         redundancy_survey_close(s);
         s = NULL;
         status = survey(r, 1, &s, err);
@@ -191,7 +193,8 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
                            "no step can be made whole; of the newest: %s", r->newest.message);
 }
 
-/* Collective: only the current writer of the store writes into its steps. */
+/* Collective: checks that this process still has the store. Only its current writer may write into
+ * its steps. */
 static int check_held(dcp_store *store, dcp_error *err) {
     int status = store_leads(store) ? store_lock_check(store->lock, err) : DCP_OK;
     return comm_agree(store->comm, status, err);

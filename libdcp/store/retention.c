@@ -1,5 +1,5 @@
-/* A recycled file is recognised by its inode number and the time of its last change, so a file that
- * anybody has changed is not used. */
+/* A recycled file is recognised by its inode number and the time of its last change. So a file that
+ * was changed meanwhile is not used. */
 #include "store/retention.h"
 
 #include <errno.h>
@@ -49,11 +49,11 @@ int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const
     int fits = is_ours(store, fd, pages) && io_is_alone(fd);
     close(fd);
     if (fits && rename(recycled, path) == 0) return 1;
-    unlink(recycled); /* its space is needed */
+    unlink(recycled); /* it can't be used, but its space is needed */
     return 0;
 }
 
-/* Returns true if the step's files can be recycled: this rank has written some of them. */
+/* Returns true if this rank has written files of the step, so they can be recycled. */
 static int store_recycle_is_written(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (store->marks[i].step == step) return 1;
@@ -79,7 +79,7 @@ int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_er
     return store_sync(store, err);
 }
 
-/* Returns DCP_ERR_BUSY if a reader holds the step that this entry was. */
+/* Returns DCP_ERR_BUSY if this entry is a step that a reader holds. */
 static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const dcp_store *store = ctx;
     int is_folder, status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
@@ -89,8 +89,8 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
                : DCP_OK;
 }
 
-/* Returns true if a reader holds the step that this folder was, or one of those in it, or if that
- * can't be determined. */
+/* Returns true if a reader holds the former step in this folder, or any step inside the folder, or
+ * if that can't be determined. */
 static int is_held(dcp_store *store, const char *name) {
     if (format_hold_is_held(store->dir_fd, name)) return 1;
     const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
@@ -133,7 +133,8 @@ int store_clear(dcp_store *store, const char *name, dcp_error *err) {
     return store_fail_errno(store, "cannot remove", name, err);
 }
 
-/* Entries of a folder (a path that ends in "/"; "": the store's) whose names begin with `start`. */
+/* A sweep of the entries of `folder` whose names begin with `start`. `folder` is a path that ends
+ * in "/", or "" for the store's directory. */
 typedef struct sweeping {
     dcp_store *store;
     const char *folder, *start;
@@ -165,7 +166,7 @@ void store_sweep(dcp_store *store) {
     sweep_folder(store, own, STORE_WRITER_OLD);
 }
 
-/* Removes the step; the next save may use its files. */
+/* Removes the step, but keeps its files for the next save to overwrite. */
 static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     char spare[STORE_WRITER_FOLDER_PATH];
     store_recycle_drop(store);
@@ -173,7 +174,8 @@ static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
     return store_lose_name(store, step->name, spare, err);
 }
 
-/* Without a claim, the step's files are not recycled: a reader might have come since. */
+/* Removes the step, unless a reader holds it. Without a claim, its files are not recycled: a reader
+ * might have opened the step since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     io_unshared *claim;
     if (!format_hold_claim(store->dir_fd, step->name, &claim)) {
@@ -188,12 +190,11 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     return status;
 }
 
-/* Sets *step to the newest step before *step (UINT64_MAX: of all) that is complete on every node;
- * *found = 0 if there is none. `steps` is the leader's own list, ascending; other ranks have none.
- * Collective if there are several nodes; with one node, only the leader gets the result.
+/* Does what store_newest does, with `steps` as the leader's own list, in ascending order; other
+ * ranks have none.
  *
- * A step that some node lacks can't be the result, so the next candidate is the lowest of the
- * nodes' newest steps. */
+ * A step that some node lacks can't be the result. So if the nodes' newest steps differ, the search
+ * continues at the lowest of them. */
 static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
                             int *found, dcp_error *err) {
     for (uint64_t limit = *step;;) {
@@ -227,9 +228,9 @@ uint64_t store_newest_limit(const dcp_store *store) {
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
-/* Finds the oldest of the newest `keep` steps that are complete on every node. *found = 0: there
- * are fewer, or the newest of all is not the one published last. Collective, unless these steps are
- * the same on all nodes. */
+/* Finds the oldest of the newest `keep` steps that are complete on every node. Sets *found to 0 if
+ * there are fewer, or if the newest step is not `published`. Collective, unless all nodes are known
+ * to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
                                uint64_t *oldest, int *found, dcp_error *err) {
     const int are_same = store->nodes == 1 || (k->is_listed && k->are_same);
@@ -252,7 +253,7 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     uint64_t raw = ~0ULL, step = UINT64_MAX;
     if (!store->options.keep || !store_leads(store)) return;
     out->takes_part = true;
-    out->is_listed = false; /* if they can't be listed, the nodes search together */
+    out->is_listed = false; /* if any leader can't list its steps, the nodes search together */
     if (dcp_steps_list(store->dir, &out->steps, &out->n, &why) != DCP_OK) {
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
         return;
@@ -266,8 +267,8 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     out->fingerprint = raw;
 }
 
-/* Each other store of a list may be filled from this one, with a pin each. One more pin is for the
- * marked step, and another one for the next marked step while the mark changes. */
+/* Each other store of a list may be filled from this one, which takes one pin. Another pin is for
+ * the marked step, and one more for the next marked step while the mark changes. */
 enum { PINS = DCP_MAX_TIERS + 1 };
 
 typedef struct store_pins {
@@ -295,7 +296,7 @@ void store_pin(dcp_store *store, uint64_t step) {
     pthread_mutex_unlock(&pins->lock);
 }
 
-/* Returns the index of the step among the pins, or their number. */
+/* Returns the index of the step among the pins, or pins->n if it is not pinned. */
 static size_t find_pin(const store_pins *pins, uint64_t step) {
     size_t i = 0;
     while (i < pins->n && pins->steps[i] != step) i++;
@@ -341,8 +342,8 @@ int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_
     return status;
 }
 
-/* Goes through the writer's folder; renames directly if the user may not change the step's folder,
- * and so can't move it into another one. */
+/* Moves the step through the writer's folder. Renames it directly if the user has no write
+ * permission for the step's folder, and so can't move it into another folder. */
 int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err) {
     char entry[80], path[STORE_WRITER_FOLDER_PATH], name[NAME_MAX + 1];
     int fd = store->dir_fd;
@@ -377,7 +378,8 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* For a directory that is away: lists it through its descriptor. */
+/* Sets *found to whether the directory has steps after store->continue_from. Lists it through its
+ * descriptor, since it is not at its path. */
 static int has_later(const dcp_store *store, int *found, dcp_error *err) {
     dcp_step *steps;
     size_t n;

@@ -5,21 +5,21 @@
 
 /* Recycled files: the files of a removed step, which the next save overwrites.
  *
- * Overwriting a file costs less than writing a new one: the file system neither reserves nor frees
- * blocks, and a file in memory need not be zeroed. A store retains the files of at most one step,
- * in `spare` of the writer's folder, until its next save or until it is closed.
+ * Overwriting a file takes less time than writing a new one: the file system neither reserves nor
+ * frees blocks, and a file in memory need not be zeroed. A store retains the files of at most one
+ * step, in `spare` of the writer's folder, until its next save or until it is closed.
  *
- * Only files are used that this store itself has written since it was opened, and that nobody else
- * can be reading: see io_is_alone. */
+ * A file is recycled only if this store has written it since it was opened, and nobody else can be
+ * reading it (io_is_alone). */
 
 #define RECYCLE_FOLDER "spare"
 
-/* Not collective. Notes that this rank has written the file that is open as `fd`, for the step.
- * `pages` is a fingerprint of which bytes it wrote; all others are zero. */
+/* Not collective. Records that this rank has written the file `fd` of the step. `pages` is a
+ * fingerprint of the ranges that it wrote; all other bytes are zero. */
 void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
 
-/* Not collective. If the recycled file `name` was noted with the same `pages`, moves it to `path`
- * and returns 1. Otherwise removes the file, if it exists, and returns 0. */
+/* Not collective. If the recycled file `name` was recorded with the same `pages`, moves it to
+ * `path` and returns 1. Otherwise removes the file, if it exists, and returns 0. */
 int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
 /* Removes all recycled files. Does nothing on ranks that don't lead. */
@@ -27,24 +27,25 @@ void store_recycle_drop(dcp_store *store);
 
 /* Which steps remain in a store, and how the others are removed. */
 
-/* For a leader: sets the complete step aside, and logs it with the reason. */
+/* For a leader: sets the complete step aside, and logs that with the reason `why`. */
 int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err);
 
-/* For a leader: sets the steps after store->continue_from aside, and logs it. */
+/* For a leader: sets the steps after store->continue_from aside, and logs that. */
 int store_abandon(dcp_store *store, dcp_error *err);
 
 /* Collective: sets the steps after store->continue_from aside now, not at the next publication.
  * DCP_ERR_NOT_FOUND: the directory was moved, and may come back with such steps. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
-/* Moves the entry `name` to `path` in the writer's folder, durably. */
+/* Moves the entry `name` to `path`, which is in the writer's folder, durably. */
 int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err);
 
 /* Moves the entry away, durably, so it is no longer a step, and then removes it. If a reader holds
  * it, store_sweep removes it later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* Does the same for a step, unless a reader holds it: then the step remains, and *kept = 1. */
+/* Discards a step like store_discard, unless a reader holds it: then the step remains, and *kept is
+ * 1. */
 int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err);
 
 /* Removes the entry, which is not a step. If a reader holds it, store_sweep removes it later. */
@@ -54,32 +55,32 @@ int store_clear(dcp_store *store, const char *name, dcp_error *err);
  * reader holds it, or one of the folders in it, store_sweep removes it later. */
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
 
-/* Removes what readers held when it was discarded, and no longer hold. Does nothing on ranks that
- * don't lead. */
+/* Removes discarded steps that readers held at that time and no longer hold. Does nothing on ranks
+ * that don't lead. */
 void store_sweep(dcp_store *store);
 
-/* A leader's steps after a publication. */
+/* The steps of a leader after a publication. */
 typedef struct store_kept {
     dcp_step *steps; /* ascending; to be freed */
     size_t n;
-    bool takes_part;      /* a leader, with options.keep set */
+    bool takes_part;      /* this rank is a leader, and options.keep is set */
     bool is_listed;       /* false: the steps could not be listed */
-    bool are_same;        /* after a vote: all leaders keep the same steps, if all are listed */
+    bool are_same;        /* after the vote: all leaders keep the same steps; valid if is_listed */
     uint64_t fingerprint; /* of the steps to keep */
 } store_kept;
 
-/* Not collective: lists the leader's steps if options.keep is set; other ranks have none. A failure
- * is logged. */
+/* Lists the steps of a leader if options.keep is set; on other ranks leaves *out unchanged. Not
+ * collective. A failure is logged. */
 void store_retain_look(dcp_store *store, store_kept *out);
 
-/* Collective, after the publication of step `published`: leaders remove the steps that options.keep
- * does not retain, except for those that a reader holds. Failures to remove are logged. If
- * `published` is not the store's newest step, nothing is removed, since the newer steps are not
- * this writer's. `kept` is as it was after the vote. */
+/* Collective; called after the publication of step `published`. Leaders remove the steps that
+ * options.keep does not retain, except those that a reader holds. Failures to remove are logged. If
+ * `published` is not the store's newest step, nothing is removed, since this writer did not save
+ * the newer ones. `kept` is the result of store_retain_look and the vote. */
 int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, dcp_error *err);
 
-/* `keep` never removes a pinned step. Any thread may call these functions, even while another one
- * saves into the store. A step that was pinned twice must be unpinned twice. */
+/* Pins: `keep` never removes a pinned step. Any thread may call these functions, even while another
+ * thread saves into the store. A step that was pinned twice must be unpinned twice. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
 int store_is_pinned(const dcp_store *store, uint64_t step);
@@ -88,12 +89,11 @@ int store_is_pinned(const dcp_store *store, uint64_t step);
 struct store_pins *store_pins_make(void);
 void store_pins_free(struct store_pins *pins);
 
-/* Collective if there are several nodes; with one node, only the leader gets the results. *steps
- * becomes the leader's steps, which the caller frees, even after a failure. *step becomes the
- * newest step before *step (UINT64_MAX: of all) that is complete on every node; *found = 0 if there
- * is none. */
+/* Collective if there are several nodes; with one node, only the leader gets the results. Sets
+ * *steps to the leader's steps, which the caller frees, even after a failure. Sets *step to the
+ * newest step below the given *step (UINT64_MAX: the newest of all) that is complete on every node.
+ * Sets *found to 0 if there is none. */
 int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, int *found,
                  dcp_error *err);
-/* Returns the initial *step for store_newest, by which steps that are about to be set aside don't
- * count. */
+/* Returns the initial *step for store_newest; it excludes steps that are about to be set aside. */
 uint64_t store_newest_limit(const dcp_store *store);

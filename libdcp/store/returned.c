@@ -1,17 +1,18 @@
-/* Which of two saves is the later one, and what a run has gone back from.
+/* Determines which of two saves is the later one, and from which steps a run has gone back.
  *
  * The member "save" of about.json identifies a save, as "NUMBER.WRITER", and is the same on all
  * nodes. Numbers grow from save to save, even if the store is opened anew: the writer that opens it
- * continues after the highest number of the present nodes, and after the microseconds since 1970.
- * No store saves that often, so nodes that are all away have lower numbers, too, unless clocks
- * differ. So if two saves have the same step, the one with the higher number is the later one, and
- * the run went back from the other. If nodes continued separately, without knowing of each other,
- * the writers decide, in the same way on all nodes.
+ * continues with a number above the highest one of the present nodes, and not below the
+ * microseconds since 1970. Since no store saves once per microsecond, absent nodes have lower
+ * numbers as well, unless clocks differ. So if two saves have the same step, the one with the
+ * higher number is the later one, and the run went back from the other. If nodes continued
+ * separately, without knowing of each other, numbers may be equal; then the identities of the
+ * writers decide, in the same way on all nodes.
  *
  * A run that continues from an earlier step records this in all of its later saves: [STEP, NUMBER]
  * in "back" means that later steps with lower numbers are past (store/store.h). If a node has a
- * step itself, complete, then whatever else it knows about that step does not count, so a step that
- * was set aside can be renamed back on all nodes. */
+ * complete copy of a step, then anything else that it knows about that step does not count. So a
+ * step that was set aside can be renamed back on all nodes. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -31,7 +32,7 @@
 
 enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 
-/* A step of a node. A later save has a larger `save`; 0: the save is unknown. */
+/* A step of a node. `save` is larger for a later save; 0: the save is unknown. */
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
@@ -45,7 +46,8 @@ typedef struct node_steps {
     store_lineage lineage;
 } node_steps;
 
-/* Returns the number of the save, followed by some bits of its writer. */
+/* Returns the number of the save in the high bits, and some bits of a checksum of its writer
+ * below. */
 static uint64_t parse_save(const char *text) {
     char *end = NULL;
     if (!text || !isdigit((unsigned char)*text)) return 0;
@@ -55,7 +57,8 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* Reads what about.json says about the save. *is_read: it exists and is complete. */
+/* Reads what about.json says about the save. Sets *is_read to 1 if the file exists and is
+ * intact. */
 static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
                      dcp_error *err) {
     char folder[PATH_MAX];
@@ -81,8 +84,9 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     return DCP_OK;
 }
 
-/* For a shared store, the newest step's about.json is enough: all of the run's saves are there, and
- * the newest one knows what the others know. */
+/* Reads the steps and what their about.json say. In a shared store, the about.json of the newest
+ * step is enough: the store has all saves of the run, and the newest save knows what the others
+ * know. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
     int is_read = 0, status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
@@ -110,8 +114,8 @@ static const node_step *find_complete(const node_steps *own, uint64_t step) {
 static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Returns how late the latest information is that a node without a complete copy has about the
- * step: a save of the step that the node has set aside, which counts as later than that save
- * itself, or a point at which the run went back behind the step. */
+ * step. That is either a save of the step that the node has set aside, which counts as later than
+ * that save itself, or a point at which the run went back to before the step. */
 static uint64_t word_without(const node_steps *own, uint64_t step) {
     uint64_t last = 0;
     for (const node_step *s = own->list; s < own->list + own->n; s++)
@@ -129,7 +133,8 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
     return status ? status : store_sync(store, err);
 }
 
-/* Collective: goes through the steps that any node has complete. */
+/* Collective: for each step of which any node has a complete copy, sets the superseded copies
+ * aside. */
 static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
@@ -147,7 +152,8 @@ static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     }
 }
 
-/* Returns equal values on nodes that agree about all steps. */
+/* Returns a checksum of what the node knows about its steps; if it is equal on all nodes, the nodes
+ * agree. */
 static uint64_t fingerprint(const node_steps *own) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < own->n; i++) {
@@ -171,7 +177,7 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Collective: informs all ranks of what the node with the latest save knows. */
+/* Collective: sets *lineage on all ranks to the lineage of the node with the latest save. */
 static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
     store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
@@ -210,16 +216,16 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
 /* What a store learns about the run that it belongs to. */
 typedef struct returned_news {
     const store_lineage *run;
-    store_past parting; /* where the store's own saves leave the run */
+    store_past parting; /* where the store's own saves left the run */
 } returned_news;
 
-/* Returns true if the store's own saves say so: then a step that exists nevertheless was renamed
- * back. */
+/* Returns true if the store's own saves record `past` as well. Then a step that exists nevertheless
+ * was renamed back. */
 static int has_known(const dcp_store *store, const store_lineage *run, store_past past) {
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
-/* Returns a step up to which nothing is past by what is new to the store. */
+/* Returns a step. Neither it nor earlier steps are past because of what is new to the store. */
 static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
     const store_lineage *run = news->run;
     uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;
@@ -231,7 +237,7 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
 
 static int is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
                    const returned_news *news) {
-    const store_past own = {step->step - 1, said->last + 1}; /* what makes the step past */
+    const store_past own = {step->step - 1, said->last + 1}; /* implied if the step is past */
     if (!said->last || said->id != news->run->id) return 0;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return 1;

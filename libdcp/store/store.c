@@ -76,7 +76,7 @@ int store_lineage_describe(const store_lineage *lineage, json_t *about) {
     return failed ? -1 : 0;
 }
 
-/* Functions of an open store that don't look into its directory. */
+/* Functions of an open store; most of them do not access its directory. */
 
 int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
 

@@ -8,10 +8,11 @@
 #include "dcp/store.h"
 #include "store/lock.h"
 
-/* What the saves of a store record about their run: from which steps it has gone back. */
+/* The lineage: what the saves of a store record about their run, in particular to which steps the
+ * run has gone back. */
 
-/* The run went back to step `to`: saves of later steps are past, that is, superseded, if their
- * numbers are below `number`. */
+/* A point at which the run went back to step `to`. Saves of later steps whose numbers are below
+ * `number` are past: they are superseded. */
 typedef struct store_past {
     uint64_t to, number;
 } store_past;
@@ -19,24 +20,25 @@ typedef struct store_past {
 #define STORE_PASTS 64
 
 typedef struct store_lineage {
-    uint64_t id; /* of the run, or of a chain of runs that continued each other's steps; 0: none */
-    uint64_t last; /* the number of the latest save that records this */
+    uint64_t id;   /* of the run, or of runs that continued each other's steps; 0: none */
+    uint64_t last; /* number of the latest save that records the lineage */
     uint64_t n;
-    store_past pasts[STORE_PASTS]; /* ascending by number; none implies another one */
+    store_past pasts[STORE_PASTS]; /* ascending by number; none of them implies another */
 } store_lineage;
 
-/* If there are too many, drops the one with the lowest number. The newer ones imply the same,
- * except for steps that the run had passed again by then. */
+/* Adds `past` to the lineage. If there are too many, drops the one with the lowest number. The
+ * newer ones imply the same, except about steps that the run had saved again before it went back to
+ * a later step. */
 void store_lineage_add(store_lineage *lineage, store_past past);
 
-/* Replaces the lineage by `other` if that is from a later save: the writer of that save knew what
- * the present stores had recorded. Anything else that other stores record concerns a branch that
- * the run has left. */
+/* Replaces the lineage by `other` if `other` is from a later save. The writer of that save knew
+ * everything that the stores present then had recorded. What other stores record in addition
+ * concerns a branch that the run has left. */
 void store_lineage_follow(store_lineage *lineage, const store_lineage *other);
 
-/* Returns where `branch` leaves `lineage`: the first point at which it went back that `lineage`
- * does not know. Saves of later steps with that number or a higher one do not belong to the run.
- * Number 0: it does not leave. */
+/* Returns where `branch` left the run that `lineage` describes: the first past of `branch` that
+ * `lineage` does not imply. Saves of steps after its `to`, with its `number` or a higher one, do
+ * not belong to the run. The returned number is 0 if the branch did not leave the run. */
 store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch);
 
 /* Returns true if the lineage implies that saves of steps after `past.to` with lower numbers are
@@ -45,58 +47,59 @@ int store_lineage_has(const store_lineage *lineage, store_past past);
 
 struct json_t;
 
-/* Reads what about.json of the save of that number records. If it records nothing, there are no
- * pasts and the id is 0. */
+/* Reads the lineage from about.json of the save with that number. If there is none, n and id are
+ * 0. */
 void store_lineage_read(store_lineage *lineage, const struct json_t *about, uint64_t number);
 
 /* Adds the lineage to about.json. Returns 0, or -1 if memory is short. */
 int store_lineage_describe(const store_lineage *lineage, struct json_t *about);
 
-/* An open store: what its parts share. Only leaders access the directory. */
+/* An open store: the struct that all files of this folder share. Only leaders access the
+ * directory. */
 
 #define STORE_WRITTEN 64 /* files written last */
 
-/* A file that was written: see store/retention.h. */
+/* A file that was written and may be recycled: see store/retention.h. */
 typedef struct store_written {
     uint64_t step, pages, identity[4];
 } store_written;
 
-/* The state of libdcp/save for a store: a struct that begins with this one. */
+/* The first member of the struct in which libdcp/save keeps its data for a store. */
 typedef struct store_attachment {
     void (*settle)(struct store_attachment *attachment); /* waits for the save in flight; or NULL */
     void (*free)(struct store_attachment *attachment);
 } store_attachment;
 
-/* What a leader finds when a save begins (store_begin), and after the vote what is true of all
+/* What a leader finds when a save begins (store_begin); after the vote, the result for all
  * leaders. */
 typedef struct store_found {
     bool stands;          /* the step exists, and is not about to be set aside */
-    bool is_absent;       /* nothing has its name */
-    bool stays;           /* no rank has steps to set aside */
+    bool is_absent;       /* no entry has the step's name */
+    bool stays;           /* no steps are to be set aside */
     bool has_same_newest; /* after the vote: all leaders have the same newest step */
-    uint64_t newest;      /* one more than the newest step that counts, or 0 */
+    uint64_t newest;      /* one more than the newest step not to be set aside, or 0 */
 } store_found;
 
 struct dcp_store {
     dcp_comm *comm;            /* borrowed */
-    char *dir;                 /* this rank's, absolute; leaves room for a step's files */
+    char *dir;                 /* this rank's absolute path, with room for a step's files */
     dcp_store_options options; /* `tool` and `domain` are copies */
-    int leader;                /* the rank that handles this rank's directory; shared: 0 */
-    int nodes;                 /* number of directories; shared: 1 */
+    int leader;                /* the leader of this rank's node; 0 in a shared store */
+    int nodes;                 /* number of directories; 1 in a shared store */
     int hosts;                 /* number of hosts of the ranks */
     char *host_names;          /* see store/domains.h */
     uint64_t domain; /* for a private store: the lowest rank of this rank's failure domain */
     int domains;     /* number of failure domains */
     struct redundancy_groups *groups; /* for a private store; NULL: none */
     int dir_fd;                       /* -1 on ranks that don't lead */
-    struct store_lock *lock;          /* NULL on those ranks */
+    struct store_lock *lock;          /* NULL on ranks that don't lead */
     pid_t process;                    /* the process that opened the store */
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
     uint64_t save_number;             /* number of the next save: see store/returned.c */
-    store_lineage lineage;            /* what the saves so far record, on ranks that lead */
+    store_lineage lineage;            /* what the saves so far record; valid on leaders */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from;           /* later steps are abandoned before the first publication */
-    uint64_t back_number; /* save_number when the run went back; 0: not since the last save */
+    uint64_t back_number; /* save_number when the run went back after the last save; else 0 */
     int abandon_pending;
     uint64_t newest_intact; /* the step loaded or saved last */
     int has_intact;
@@ -104,21 +107,21 @@ struct dcp_store {
     int has_unread;
     store_found found; /* about the current save */
     int has_tmp;       /* the leader has created the save's temporary folder */
-    int clears_way; /* some node may have a step of that name, or later steps to set aside; the same
+    int clears_way; /* some node may have a step with the save's name, or steps to set aside; equal
                        on all ranks */
     int has_trash;  /* readers held removed steps: see store_sweep */
     struct store_pins *pins;            /* steps that `keep` does not remove: see store_pin */
     store_written marks[STORE_WRITTEN]; /* used in turn */
-    size_t n_marks;                     /* number of marks ever made */
-    int told_of_striping;               /* it was logged that Lustre refused a layout */
+    size_t n_marks;                     /* number of marks made since the open */
+    int told_of_striping;               /* that Lustre refused a layout was logged */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };
 
 /* Returns true if this rank leads its node. */
 int store_leads(const dcp_store *store);
 
-/* Returns true if this process opened the store. A process that was forked from it takes no part in
- * its saves. */
+/* Returns true if this process opened the store. A process that was forked from that process takes
+ * no part in the store's saves. */
 int store_is_own(const dcp_store *store);
 /* Returns DCP_ERR_STATE in a process that did not open the store. Not collective. */
 int store_check_own(const dcp_store *store, dcp_error *err);
@@ -129,10 +132,10 @@ void store_settle(dcp_store *store);
 /* Fails like core_fail_errno, with the path of the entry `name`. */
 int store_fail_errno(const dcp_store *store, const char *what, const char *name, dcp_error *err);
 
-/* Fails like core_fail_path, with that path. */
+/* Fails like core_fail_path, with the path of the entry `name`. */
 int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_error *err);
 
-/* Sets *is_there: whether the store's directory has the entry `name`. Fails if that can't be
+/* Sets *is_there to whether the store's directory has the entry `name`. Fails if that can't be
  * determined. */
 int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error *err);
 
@@ -144,7 +147,7 @@ void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...
 /* Rebuilding the lost files of a step of a private store from its redundancy files. */
 
 /* Collective. Does for one step of a private store what dcp_store_rebuild does. DCP_ERR_NOT_FOUND:
- * too many of its files are lost, or no redundancy file is left. DCP_ERR_CORRUPT: the same, and
- * some files are damaged. */
+ * too many of its files are lost, or no redundancy file is left. DCP_ERR_CORRUPT: as for
+ * DCP_ERR_NOT_FOUND, and some files are damaged. */
 int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err);
