@@ -1,9 +1,10 @@
-/* Filling one store from another's files. As in a rewrite, each rank reads the boxes that it wrote
- * itself, or its share of them, past the page cache, and writes some parts of 4 MiB in place while
- * it reads others. Before the step is published, what was written is checked against the checksums
- * of the step that was read. The caller's thread opens the step and plans the save, since HDF5 is
- * called there; everything else happens in a thread, over that store's communicator. The step that
- * is read is pinned, so `keep` does not remove it. */
+/* Filling one store from another's files. As in a rewrite, data bypass the page cache, and a rank
+ * writes some parts of 4 MiB while it reads others. Each rank reads the files of which it is the
+ * reader, usually those that it wrote; of a global file, it reads its share. Before the step is
+ * published, the written tensors are checked against the checksums of the step that was read. The
+ * caller's thread opens the step and plans the save, because that calls HDF5. Everything else is
+ * done by a thread, over the filled store's communicator. The step that is read is pinned, so
+ * `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <limits.h>
@@ -23,8 +24,8 @@
 #include "store/retention.h"
 #include "tiers/tier_list.h"
 
-/* For tensor data, besides the store's queue: four parts of 4 MiB, and the rest of the pages in
- * which they begin and end. */
+/* Memory for tensor data, in addition to the store's queue: four parts of 4 MiB, each with the
+ * remainders of the pages in which it begins and ends. */
 #define FILL_BYTES ((uint64_t)4 * (IO_SLOT_BYTES + LARGEST_PAGE_BYTES))
 
 typedef struct drain_data {
@@ -32,8 +33,8 @@ typedef struct drain_data {
     save_mover mover;
 } drain_data;
 
-/* For shards: lists the boxes of the rows in the files that this rank reads, and reads these files'
- * tables. */
+/* For shards: reads the tables of the files of which this rank is the reader, and lists the boxes
+ * of their rows. */
 static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, dcp_error *err) {
     static const dcp_box scalar = {{0}, {1}};
     int status = DCP_OK;
@@ -56,8 +57,8 @@ static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, 
     return status;
 }
 
-/* Collective. Finds the datasets that this rank passes on, among others. In layout global all are
- * known here; for shards, their homes report those in the files that this rank reads. */
+/* Collective. Makes a view that contains the datasets that this rank copies. In layout global this
+ * rank knows all datasets; for shards, it requests them from the homes. */
 static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = d->ckpt;
     reader_want *wants = NULL;
@@ -73,8 +74,9 @@ static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     return status;
 }
 
-/* Determines the box of the dataset that this rank passes on: all of it, or some rows of a whole
- * tensor in one file that all ranks see. Returns 0 if there is none. */
+/* Sets *box to the part of the dataset that this rank copies. For shards that is the whole dataset,
+ * if this rank is the file's reader; in layout global it is this rank's share of the tensor.
+ * Returns 0 if the rank copies nothing of it. */
 static int share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const reader_dataset *p,
                     dcp_box *box) {
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
@@ -107,7 +109,7 @@ static int list_boxes(tiers_drain *d, dcp_error *err) {
     return status;
 }
 
-/* Collective, on the caller's thread. */
+/* Opens the step and plans the save. Collective; called on the caller's thread. */
 static int plan_filling(tiers_drain *d, dcp_error *err) {
     int status = reader_open_private(d->comm, d->path, &d->ckpt, err);
     d->data->work.from = d->ckpt;
@@ -124,7 +126,7 @@ static int plan_filling(tiers_drain *d, dcp_error *err) {
 
 static int fill(void *ctx, dcp_error *err) {
     tiers_drain *d = ctx;
-    int status = d->planned; /* if this failed, `err` says why */
+    int status = d->planned; /* `err` has the failure, if any */
     move_progress progress = d->request.progress;
     dcp_report report = DCP_REPORT_INIT;
     progress.stop.cancelled = &d->task.cancelled;
@@ -186,7 +188,7 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     store_pin(d->from, d->step);
     d->begin = core_clock_now();
     d->planned = plan_filling(d, &d->task.error);
-    /* MPI-IO is called only on the caller's thread: see save/calls.c */
+    /* an engine that calls MPI-IO needs the caller's thread: see save/calls.c */
     const bool may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
     if (may_have_thread && !d->planned) core_task_start(&d->task, "dcp-fill");

@@ -1,9 +1,10 @@
-/* Each rank declares at a time of its own that the run goes back, while stores are being filled and
- * a save may be in flight. So this is only recorded, and from then on affects everything that the
- * list remembers (tiers/tier_list.h). At the next save all ranks are together. It ends the
- * fillings, those of abandoned steps before they are complete, sets later steps aside in every
- * store before it saves into any, and forgets them for good. Afterwards every store contains what
- * it would contain if the abandoned steps had never existed. */
+/* Going back, and loading. Each rank declares at a time of its own that the run goes back; stores
+ * may be being filled then and a save may be in flight. So the declaration is only recorded, and
+ * from then on affects everything that the list knows (tiers/tier_list.h). The next save, in which
+ * all ranks take part, ends the fillings (those of abandoned steps before they are complete), sets
+ * later steps aside in every store before it saves into any, and makes the list forget them.
+ * Afterwards every store contains what it would contain if the abandoned steps had never
+ * existed. */
 #include "core/bytes.h"
 #include "tiers/tier_list.h"
 
@@ -24,8 +25,9 @@
 #include "store/store.h"
 #include "tiers/drain.h"
 
-/* From now on every save, into whichever store, has a higher number than all saves so far in all
- * stores. So it can be determined which steps of a store that was away are past. */
+/* Gives all stores the same next save number, so every later save, into whichever store, has a
+ * higher number than all saves so far. So it can be determined which steps of a store that was away
+ * are past. */
 static void number_alike(dcp_tiers *tiers) {
     uint64_t next = 0;
     for (size_t i = 0; i < tiers->n; i++)
@@ -57,8 +59,8 @@ int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Choosing what to load. The steps of all stores are candidates, newest first. Each is tried until
- * one loads. */
+/* Choosing what to load. The steps of all stores are candidates. They are tried, newest first,
+ * until one loads. */
 
 typedef struct candidates {
     dcp_tiers_step *list;
@@ -73,7 +75,8 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
     return DCP_OK;
 }
 
-/* In a shared store only rank 0's view counts, in a private store every rank's. */
+/* Lists the steps of a store that this rank sees. In a shared store only rank 0 lists steps, in a
+ * private store every rank does. */
 static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
                      dcp_error *err) {
     char *path = NULL;
@@ -180,13 +183,13 @@ int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_st
 typedef struct loading {
     dcp_tiers *tiers;
     dcp_tier list[DCP_MAX_TIERS];
-    char *moved[DCP_MAX_TIERS]; /* paths in `list` that are not the caller's */
+    char *moved[DCP_MAX_TIERS]; /* paths in `list` that were allocated */
     dcp_tiers_load_fn load;
     void *ctx;
     const uint64_t *only; /* the step to load; NULL: the newest intact one */
 } loading;
 
-/* Collective: lists what may be loaded. After a failure *c is empty. */
+/* Collective: lists the steps that may be loaded. After a failure *c is empty. */
 static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
     int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
     size_t n = 0;
@@ -201,14 +204,15 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
     if (status) return status;
     status = l->load(l->ctx, ckpt, err);
-    /* while it is held, so `keep` of a filling that ends now does not remove it */
+    /* before the close ends the hold, so the `keep` of a filling that ends now does not remove the
+     * step */
     if (!status) tiers_note_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
-/* Replaces missing files by redundancy, and with every_byte damaged ones. First waits for the
- * threads that work on the store. */
+/* Rebuilds missing files of the step from redundancy, and with every_byte also damaged ones. First
+ * waits for the threads that work on the store. */
 static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
     tier *t = &l->tiers->list[which->tier];
     int files = 0;
@@ -217,12 +221,13 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     dcp_comm *comm = t->store->comm;
     dcp_comm_set_stop(comm, l->tiers->comm->stop, l->tiers->comm->stop_ctx);
     int status = store_restore_step(t->store, which->step, every_byte, &files, err);
-    if (comm != l->tiers->comm) dcp_comm_set_stop(comm, NULL, NULL); /* threads fill the store */
+    if (comm != l->tiers->comm) dcp_comm_set_stop(comm, NULL, NULL); /* a thread may use it later */
     l->tiers->rebuilt += files;
     return status;
 }
 
-/* A step that is damaged, or could not be read completely, is rebuilt once. */
+/* Loads a step. If it is damaged or could not be read completely, rebuilds it and loads it once
+ * more. */
 static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;
@@ -232,7 +237,7 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, 1, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
-    /* the damage itself says more; and what could not be read may be intact */
+    /* without redundancy, the damage is the better message; and an unread file may be intact */
     if (!rebuilt || unread || !t->store->groups) return status;
     if (err) *err = why;
     return rebuilt;
@@ -242,7 +247,8 @@ static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
     return l->tiers->list[which->tier].store->dir;
 }
 
-/* The step's copies in other stores were not read: if they are due, they are written again. */
+/* Logs the loaded step, and records that its copies in other stores were not read: if these stores
+ * are due, the copies are written again. */
 static void note_loaded(loading *l, const dcp_tiers_step *which) {
     for (size_t i = 0; i < l->tiers->n; i++)
         if (i != which->tier) tiers_note_unread(l->tiers, &l->tiers->list[i], which->step);
@@ -255,7 +261,8 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
-/* Lists the steps again. *is_gone: `which` is no longer among them, and *c is the new list. */
+/* Lists the steps again. If `which` is no longer among them, sets *is_gone to 1 and *c to the new
+ * list. */
 static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
                       dcp_error *err) {
     candidates now;
@@ -272,7 +279,8 @@ static int look_again(const loading *l, const dcp_tiers_step *which, candidates 
     return DCP_OK;
 }
 
-/* Somebody who starts anew because there is no step learns of steps that were set aside. */
+/* Fails because there is no step to load. The message names a step that was set aside, if there is
+ * one, because a program may start anew after this error. */
 static int fail_empty(const loading *l, dcp_error *err) {
     if (l->only)
         return core_fail(err, DCP_ERR_NOT_FOUND, "step %llu is in none of the %zu stores",
@@ -285,9 +293,10 @@ static int fail_empty(const loading *l, dcp_error *err) {
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
 }
 
-/* Other copies of a step may replace one that could not be read, but older steps may not. If a step
- * is gone, `keep` removed it because a save or a filling has ended since the steps were listed;
- * then a newer step exists. */
+/* Tries the candidates in order. If a step could not be read, other copies of the same step may be
+ * loaded instead, but no older step. If a step has disappeared, `keep` removed it because a save or
+ * a filling has ended since the steps were listed. Then a newer step exists, and the search begins
+ * again. */
 static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
@@ -324,7 +333,8 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
-/* Copies the caller's list, so relative paths mean the same directories even after chdir(). */
+/* Copies the list with absolute paths if the working directory has changed, so relative paths still
+ * mean the same directories. */
 static int take_list(loading *l, dcp_error *err) {
     const dcp_tiers *tiers = l->tiers;
     char *here = getcwd(NULL, 0);
@@ -344,7 +354,8 @@ static int take_list(loading *l, dcp_error *err) {
     return status;
 }
 
-/* A store whose directory was moved away may have a newer step than those that can be seen. */
+/* Fails if a store's directory was moved away, since it may have a newer step than the other
+ * stores. */
 static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     dcp_error why = {0};
@@ -357,7 +368,7 @@ static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
                            "%s; until then it is unknown which step is the newest", why.message);
 }
 
-/* Collective; `status` is this rank's. */
+/* Collective; `status` is this rank's status so far. */
 static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
     candidates c = {0};
     if (!status) status = take_list(l, err);

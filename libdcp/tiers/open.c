@@ -1,6 +1,6 @@
-/* Opening and closing a list of stores. The first store is usually saved into from memory and
- * shares the caller's communicator. Every other store has its own, since it is filled while the
- * first one is saved into. */
+/* Opening and closing a list of stores. The first store usually gets saves from memory, and shares
+ * the caller's communicator. Every other store has its own communicator, since it is filled while
+ * saves go into the first store. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,8 +76,9 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
                 tiers->list[i].store->dir);
 }
 
-/* Collective: if a store was away while the run went back, sets its steps aside, according to the
- * store with the latest save. Rank 0 leads in every store. */
+/* Collective: finds the store with the latest save, and according to its lineage sets aside steps
+ * of stores that were away while the run went back. Rank 0 knows all lineages, since it is a leader
+ * in every store. */
 static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
     const size_t n = tiers->n;
@@ -122,8 +123,8 @@ static void close_tier(tier *t) {
     free((char *)t->given.redundancy);
 }
 
-/* Does what a forked process leaves to the process that opened the stores: it has none of their
- * threads. */
+/* Waits for the save in flight and all fillings. A forked process must not do this, since it has
+ * none of their threads. */
 static void end_fillings(dcp_tiers *tiers) {
     dcp_error err;
     tier *flying = tiers->flight_tier;

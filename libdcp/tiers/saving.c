@@ -1,7 +1,7 @@
-/* Which store gets a save, and when the others are filled. Ranks decide alike, by what all of them
- * know or by one all-reduce about who is still busy. Stores are filled from the save in flight once
- * it has been waited for, so the caller's thread changes a store only while none of its saves is in
- * flight. */
+/* Decides which store gets a save, and when the others are filled. All ranks decide the same, from
+ * values that all of them know and from one all-reduce about which stores are still being filled.
+ * Other stores are filled from a save after the caller has waited for it, so the caller's thread
+ * changes a store only while no save into it is in flight. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     return due;
 }
 
-/* Lends the store the memory of saves, or takes it back. */
+/* Lends the store the list's memory for saves, or takes it back. */
 static void swap_memory(dcp_tiers *tiers, tier *t) {
     save_context_swap_memory(t->store, &tiers->memory);
 }
@@ -67,7 +67,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Ends the save in flight, for a caller who requests another one. */
+/* Waits for the save in flight, because the caller requests another save. */
 static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
     dcp_error why;
     if (!tiers->flight) return DCP_OK;
@@ -77,7 +77,7 @@ static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
-/* busy[i] becomes not 0 if any rank is still filling store i. */
+/* Sets busy[i] to a value other than 0 if any rank is still filling store i. */
 static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
     int any = 0;
     for (size_t i = 0; i < tiers->n; i++) {
@@ -89,8 +89,9 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
 
 typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
 
-/* Collective. Which stores are due depends on the step, so all ranks must pass the same one. If a
- * save is in flight on any rank, all ranks refuse. */
+/* Collective: checks that all ranks make the same call with the same step, on which it depends
+ * which stores are due. With DCP_BUSY_REFUSE, all ranks refuse an asynchronous save if one is in
+ * flight on any rank. */
 static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
                          tiers_call call, dcp_error *err) {
     comm_vote v = {0};
@@ -114,7 +115,8 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     return comm_vote_run(tiers->comm, &v, status, err);
 }
 
-/* Returns true if the store is due and is no longer being written to. `busy`: it still is. */
+/* Returns true if the store is due and takes part in the save. If `busy`, it is still being filled:
+ * then it is waited for, or left out with DCP_BUSY_REFUSE. */
 static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
     if (!busy) tiers_drain_finish(tiers, t);
     if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
@@ -122,7 +124,7 @@ static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_bu
     return is_due(tiers, t, step);
 }
 
-/* Keeps the options of the save, for stores that are filled from it. */
+/* Keeps the options of the save for the stores that will be filled from it. */
 static int keep_options(dcp_tiers *tiers, const dcp_save_options *options, dcp_error *err) {
     char *about = options->about_json ? strdup(options->about_json) : NULL;
     int status = DCP_OK;
@@ -141,8 +143,8 @@ static dcp_save_options options_of(const tier *t, const dcp_save_options *given)
     return own;
 }
 
-/* Returns the fastest of the waiting stores that did not fail last time, or else the fastest; it no
- * longer waits. */
+/* Returns the fastest of the waiting stores whose last save did not fail, or the fastest if all
+ * have failed. Marks it as no longer waiting. */
 static tier *take_first(dcp_tiers *tiers) {
     tier *first = NULL;
     for (size_t i = 0; i < tiers->n; i++) {
@@ -153,8 +155,8 @@ static tier *take_first(dcp_tiers *tiers) {
     return first;
 }
 
-/* Collective: everything that comes before the save itself. *first becomes the tier that gets the
- * save, NULL if none does; other tiers that are due wait for it. */
+/* Collective: does everything that comes before the save itself. Sets *first to the tier that gets
+ * the save, or NULL if none does. Other tiers that are due wait for that save. */
 static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
                            tier **first, dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
@@ -208,12 +210,13 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
         if (status)
             t->waiting = 0;
         else if (t->waiting || t == first)
-            t->asked = 0; /* requests from now on are for the save after this one */
+            t->asked = 0; /* later requests are for the save after this one */
     }
     return status;
 }
 
-/* Collective: if the tier's directory or the step in it is gone, the tier lacks the step. */
+/* Collective: checks that the tier still has the step, if the list thinks so. Records the step as
+ * lost if it or the tier's directory is gone. */
 static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *err) {
     uint64_t is_there = 1;
     if (!tiers_has_step(tiers, t, step)) return DCP_OK;
@@ -222,7 +225,7 @@ static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *
     return status;
 }
 
-/* Returns a store that has the step; NULL: none is known. */
+/* Returns a store that has the step, or NULL if none is known. */
 static const tier *find_holder(const dcp_tiers *tiers, uint64_t step) {
     for (size_t i = 0; i < tiers->n; i++)
         if (tiers_has_step(tiers, &tiers->list[i], step)) return &tiers->list[i];

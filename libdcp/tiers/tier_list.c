@@ -19,8 +19,8 @@
 #include "store/publication.h"
 #include "store/retention.h"
 
-/* Looks up the variable of {env:NAME}; *value is NULL if it is not set. Returns the length; 0 if
- * the brace is not closed. */
+/* Sets *value to the value of the variable in {env:NAME}; NULL if it is not set. Returns the length
+ * of the text in braces, or 0 if the brace is not closed. */
 static size_t environment(const char *at, const char **value, char *out, size_t size) {
     size_t n = strcspn(at, "}");
     if (at[n] != '}' || n - 5 >= size) return 0;
@@ -29,7 +29,8 @@ static size_t environment(const char *at, const char **value, char *out, size_t 
     return n + 1;
 }
 
-/* Uses the name that DCP_HOST gives the host, as comm/process.h does to tell hosts apart. */
+/* Sets *value to the host's name: the one in DCP_HOST if it is set, which also distinguishes hosts
+ * in comm/process.h. Returns the length of {host}. */
 static size_t host(const char **value, char *out, size_t size) {
     const char *named = getenv("DCP_HOST");
     if (named && *named)
@@ -40,8 +41,9 @@ static size_t host(const char **value, char *out, size_t size) {
     return 6;
 }
 
-/* Finds the value for the braces at `at`, and returns their length; 0 if they are unknown. *value
- * is NULL if a variable of the environment, whose name is in `out`, is not set. */
+/* Sets *value to the text that replaces the braces at `at`. Returns the length of the text in
+ * braces, or 0 if it is unknown. If an environment variable is not set, *value is NULL and `out`
+ * contains its name. */
 static size_t stand_in(const char *at, int rank, const char **value, char *out, size_t size) {
     *value = out;
     if (strncmp(at, "{env:", 5) == 0) return environment(at, value, out, size);
@@ -93,7 +95,7 @@ int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *e
     return given->domain ? fill_in(given->domain, rank, out, err) : DCP_OK;
 }
 
-/* Returns one number for everything that ranks must agree on. */
+/* Returns a checksum of everything that must be the same on all ranks. */
 static uint64_t print_of(const dcp_tier *list, size_t n) {
     uint64_t raw = core_crc64_raw(~0ULL, &n, sizeof n);
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +172,7 @@ int tiers_is_owed(const dcp_tiers *tiers, const tier *t) {
 }
 
 void tiers_note_missed(tier *t, uint64_t step) {
-    if (t->has_missed && !t->is_made_good) return; /* an earlier one is still missed */
+    if (t->has_missed && !t->is_made_good) return; /* an earlier step is still missing */
     t->missed = step;
     t->has_missed = 1;
     t->is_made_good = 0;
@@ -232,8 +234,9 @@ uint64_t tiers_asks(const dcp_tiers *tiers) {
     return asks;
 }
 
-/* In a private store, nodes that have joined since the step was saved have nothing of it. If the
- * look-up fails, the step counts as present. */
+/* Collective: checks whether the marked step exists. One node that has it is enough: in a private
+ * store, nodes that joined after the step was saved have nothing of it. If it can't be determined,
+ * the step counts as present. */
 static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     char name[64];
     int found = 0;
@@ -273,8 +276,8 @@ void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
     tiers_tell_store(tiers, t);
 }
 
-/* A store may have the step that the run went back to although the list no longer knows that; then
- * a save may write it again. */
+/* The store may have the step that the run went back to even if the list does not know that. So a
+ * save of that step may replace it. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t) {
     if (tiers_is_abandoned(tiers, t->step)) t->has_step = 0;
     if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = 0;
