@@ -17,142 +17,147 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  *   comm  borrowed until the close
  *   path  a step's folder; or a checkpoint directory, which means its newest complete step
  *
- * DCP_ERR_NOT_FOUND: there is no such folder, or no complete step in it, or only one that a stopped
- * writer has begun to remove.
- * DCP_ERR_CORRUPT: a table's checksum or bounds are wrong, or the file's size is, or the folder has
- * the name of another step.
+ * DCP_ERR_NOT_FOUND: there is no such folder, it contains no complete step, or a stopped writer has
+ * begun to remove the step.
+ * DCP_ERR_CORRUPT: a table's checksum, a table's bounds or a file's size is wrong, or the folder
+ * has the name of another step.
  * DCP_ERR_VERSION: the step was written in a newer format.
  * DCP_ERR_ARG: the folder is one node's part of a private store's step (dcp/store.h), of which
  * other nodes have the rest.
  *
  * In layout global, rank 0 reads and checks the tables, and all ranks get them. In layout sharded,
  * each shard's tables are read and checked by one rank; the ranks do so simultaneously. Every rank
- * then knows the tensors' names, types and shapes; for each tensor one rank keeps where its boxes
- * lie, and a load queries that rank. Shards' files are opened when they are read; at most 64 remain
- * open, or a quarter of the files that the process may open (RLIMIT_NOFILE) if that is fewer.
+ * then knows the tensors' names, types and shapes. For each tensor, one rank stores where the
+ * tensor's boxes lie; a load requests that from this rank. Shards' files are opened when they are
+ * read. At most 64 remain open; fewer if a quarter of the files that the process may open
+ * (RLIMIT_NOFILE) is less.
  *
  * Until the close, the step is held by a lock on its about.json: no writer of the store removes its
  * files, and a load can read them even if a save has replaced the step. A child of fork holds
- * nothing. On file systems without locks there are no holds: a reader loses a step that `keep`
- * removes. If a step disappears while it is being opened, the call looks again: for the newest step
- * by then, or for the one of that name. */
+ * nothing. File systems without locks have no holds: a reader loses a step that `keep` removes. If
+ * a step disappears while it is being opened, the call searches again for the newest step, or for a
+ * step of the given name. */
 DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out,
                                 dcp_error *err);
 /* Opens a step whose files lie on several nodes, each of which may see only its own (private
  * stores, dcp/store.h). Collective, on any number of ranks.
  *
- *   own_path  this rank's own path: its node's directory of steps, or on all ranks the step's
- *             folder there. A rank whose path does not exist sees no file, which is no failure;
- *             NULL is the same
+ *   own_path  this rank's own path. Either all ranks pass their node's directory of steps, or all
+ *             pass the step's folder in it. A rank whose path does not exist sees no file, which is
+ *             no failure; NULL has the same effect
  *
  * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest lacks.
- * DCP_ERR_CORRUPT: the step's folder was given, and one of its files is on no node; or as for
+ * DCP_ERR_CORRUPT: the step's folder was given, and no rank sees one of the step's files; or as for
  * dcp_checkpoint_open.
  * DCP_ERR_MISMATCH: some ranks pass directories of steps and others steps' folders.
  *
- * Other errors are those of dcp_checkpoint_open. Given directories, it opens the newest step of
- * which each file is seen by some rank. The tables of a file are read by a rank that sees it, if
- * possible the one with the shard's number. dcp_load reads a file on any rank that sees it, and
- * sends what other ranks need of it over the communicator. If some rank does not see some file,
- * each rank keeps a copy of all shards' tables, some 80 bytes per box. */
+ * Other errors are those of dcp_checkpoint_open. If directories are given, the call opens the
+ * newest step of which every file is seen by at least one rank. The tables of a file are read by a
+ * rank that sees it, if possible by the rank with the shard's number. dcp_load reads a file on any
+ * rank that sees it, and sends the parts that other ranks need over the communicator. Unless every
+ * rank sees every file, each rank stores a copy of all shards' tables, about 80 bytes per box. */
 DCP_API int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **out,
                                         dcp_error *err);
 /* Waits for a load in flight (dcp_load_async), then closes the checkpoint and ends the hold. */
 DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
 
-/* The step's folder, its number, and its layout. The path is valid until the close. For a step of a
- * private store it is this rank's folder, or another rank's if this rank has none. */
+/* Return the path of the step's folder, the step's number, and its layout. The path is valid until
+ * the close. For a step of a private store it is the folder on this rank's node, or another rank's
+ * if this rank has none. */
 DCP_API const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt);
 DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
 DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
-/* The number of files: 1 for DCP_LAYOUT_GLOBAL, else the number of shards. */
+/* Returns the number of files: 1 for DCP_LAYOUT_GLOBAL, otherwise the number of shards. */
 DCP_API int dcp_checkpoint_files(const dcp_checkpoint *ckpt);
 /* Returns the JSON that dcp_save received as `json`, with "format" and "step" added; valid until
  * the close. */
 DCP_API const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt);
 
-/* The number of tensors, and tensor i. Tensors are in bytewise ascending order of their paths;
- * pointers are valid until the close. */
+/* Return the number of tensors, and tensor i. Tensors are in bytewise ascending order of their
+ * paths; pointers are valid until the close. */
 DCP_API size_t dcp_checkpoint_tensors(const dcp_checkpoint *ckpt);
 DCP_API const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size_t i);
-/* The tensor of that path; NULL if there is none. */
+/* Returns the tensor with that path; NULL if there is none. */
 DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path);
 
-/* dcp_checkpoint_boxes returns the number of boxes in which tensor i lies in the files: 1 for
- * DCP_LAYOUT_GLOBAL; for shards as many as they have of it, 0 for an empty tensor.
- * dcp_checkpoint_box sets *box to box k, and returns the number of the file that it is in (from 0),
- * or -1 if there is no such box. Not collective; the same on every rank.
+/* dcp_checkpoint_boxes returns the number of boxes in which the files store tensor i: 1 for
+ * DCP_LAYOUT_GLOBAL; for shards the number in all files, which is 0 for an empty tensor.
+ * dcp_checkpoint_box sets *box to box k, and returns the number of the file that contains it (from
+ * 0), or -1 if there is no such box. Not collective; both give the same results on every rank.
  *
- * A rank may not keep a tensor's boxes (dcp_checkpoint_open). There, the first of these calls for a
- * tensor of shards looks for them in the files' tables; they remain in memory, some 300 bytes per
- * box. If that fails, -1 is returned as well. */
+ * For shards, this rank may not be the one that stores where a tensor's boxes lie
+ * (dcp_checkpoint_open). Then the first dcp_checkpoint_box for that tensor looks them up in the
+ * files' tables; they remain in memory, about 300 bytes per box. If that fails, it returns -1. */
 DCP_API size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i);
 DCP_API int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box);
 
-/* Another name in the checkpoint: `from` in the state is `to` there. Either neither has a `*`, and
- * both are exact names; or each has one `*`, which stands for the same text, any bytes including
- * '/'. Example: {"/model/backbone.*", "/model/model.*"}. Nothing else is special. */
+/* A tensor whose name in the state is `from` has the name `to` in the checkpoint. Either both are
+ * exact names, without a `*`; or each has one `*`, and both stars stand for the same text, which
+ * may be any bytes including '/'. Example: {"/model/backbone.*", "/model/model.*"}. Nothing else is
+ * special. */
 typedef struct dcp_rename {
     const char *from, *to;
 } dcp_rename;
 
-/* How a load treats missing tensors, which the state has and the checkpoint lacks, and unexpected
- * ones, which the checkpoint has and no tensor of the state is loaded from. Tensors under /files,
- * which an import keeps for the export, are never unexpected. PyTorch's strict=True refuses both
- * kinds. */
+/* How a load treats missing and unexpected tensors. A missing tensor is in the state and not in the
+ * checkpoint. An unexpected tensor is in the checkpoint, and no tensor of the state is loaded from
+ * it. Tensors under /files, which an import stores for the export, are never unexpected. PyTorch's
+ * strict=True refuses both kinds. */
 typedef enum dcp_missing_keys {
-    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND names the first and how many there are */
+    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND; the message names the first and their number */
     DCP_MISSING_KEYS_KEEP,   /* their memory remains unchanged; see on_missing */
 } dcp_missing_keys;
 typedef enum dcp_unexpected_keys {
     DCP_UNEXPECTED_KEYS_IGNORE,
-    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH names the first and how many there are */
+    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH; the message names the first and their number */
 } dcp_unexpected_keys;
 
-/* Options of a load. All ranks pass the same, else DCP_ERR_MISMATCH names what differs and the
- * ranks; only the functions and their contexts may differ. Everything is borrowed during the call.
- * All members 0 is the behaviour of dcp_load. */
+/* Options of a load. All ranks pass the same values, else the call fails with DCP_ERR_MISMATCH,
+ * which names the option and the ranks; only the functions and their contexts may differ.
+ * Everything is borrowed during the call. If all members are 0, the load behaves like dcp_load. */
 typedef struct dcp_load_options {
     size_t size; /* dcp/size.h */
     /* Globs over the state's names: only tensors that match at least one are loaded, and the memory
-     * of the others remains unchanged. They work as in fnmatch(3) without flags: `*` is any text,
-     * including '/', `?` one character, [a-z] one of these, and a backslash quotes. NULL: all
-     * tensors. A glob that matches no tensor of the state is DCP_ERR_NOT_FOUND. */
+     * of the others remains unchanged. They work as in fnmatch(3) without flags: `*` matches any
+     * text, including '/', `?` one character, [a-z] one of these characters, and a backslash quotes
+     * the next one. NULL: all tensors. A glob that matches no tensor of the state
+     * is DCP_ERR_NOT_FOUND. */
     const char *const *only;
     size_t n_only;
     /* The first pair whose `from` matches a tensor's name renames it; other tensors keep their
-     * names. Two tensors may be loaded from one. DCP_ERR_ARG: stars that do not fit, or an invalid
-     * name. */
+     * names. Two tensors may be loaded from the same one. DCP_ERR_ARG: the stars of a pair do not
+     * match, or a name is invalid. */
     const dcp_rename *renames;
     size_t n_renames;
     /* Nonzero: a stored tensor of another dtype and the same shape is converted to the state's
      * dtype, as dcp_convert does it; DCP_ERR_UNSUPPORTED names a pair of types without a
-     * conversion. The stored bytes are proven, the converted ones are not. 0: another dtype
-     * is DCP_ERR_MISMATCH. Extra memory: 32 MiB per rank if the state's elements are smaller, else
-     * none. */
+     * conversion. The stored bytes are checked against their checksums, the converted ones are not.
+     * 0: another dtype is DCP_ERR_MISMATCH. Extra memory: 32 MiB per rank if the state's elements
+     * are smaller than the stored ones, else none. */
     int cast;
     dcp_missing_keys missing_keys;
-    /* With `only`, a stored tensor counts only if its name in the state, by `renames`, would match
-     * a glob. */
+    /* With `only`, a stored tensor counts as unexpected only if its name in the state, as given by
+     * `renames`, would match a glob. */
     dcp_unexpected_keys unexpected_keys;
-    /* Any engine loads what any other wrote. DCP_ENGINE_MPIO lets HDF5 see a file only after the
-     * checksum of all its bytes outside of tensors was found right. It accepts only contiguous
-     * datasets at the places that the index gives, else DCP_ERR_CORRUPT; it reads tensors that the
-     * ranks' boxes do not cover exactly block by block, without HDF5. If some rank does not see
-     * some file of a step, DCP_ENGINE_DIRECT reads it. */
+    /* Any engine loads what any other wrote. With DCP_ENGINE_MPIO, HDF5 opens a file only after the
+     * checksum of all its bytes outside of tensors was found right. A dataset that is not
+     * contiguous, or not at the place that the index gives, is DCP_ERR_CORRUPT. Tensors that the
+     * ranks' boxes do not cover exactly are read block by block, without HDF5. Unless every rank
+     * sees every file of the step, DCP_ENGINE_DIRECT reads it. */
     dcp_engine engine;
     /* Called on every rank for each missing tensor that is kept, in ascending order of paths,
      * before anything is read. May be NULL. */
     void (*on_missing)(void *ctx, const char *path);
     void *ctx;
-    /* Called every few MiB (DCP_ENGINE_MPIO: every 32 MiB), from the thread that loads: `done` of
-     * the `total` bytes of this rank's boxes, as stored, have arrived. May be NULL. */
+    /* Reports that `done` of the `total` bytes of this rank's boxes, as stored, have arrived.
+     * Called every few MiB (DCP_ENGINE_MPIO: every 32 MiB), from the thread that loads. May be
+     * NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
-    /* Called as often, from the same thread, on each rank separately. If it returns nonzero on at
-     * least one rank, all ranks give up with DCP_ERR_CANCELLED: the ranks of the same host
-     * immediately, those of other hosts at the latest when they have read their own part. The
-     * checkpoint can be loaded from again. Once all bytes have arrived, the answer has no effect.
+    /* Called as often as on_progress, from the same thread, on each rank separately. If it returns
+     * nonzero on at least one rank, all ranks give up with DCP_ERR_CANCELLED: the ranks of the same
+     * host immediately, those of other hosts at the latest when they have read their own part. The
+     * checkpoint can be loaded from again. Once all bytes have arrived, the result has no effect.
      * Not called again after it returned nonzero. NULL: never stop. */
     int (*stop)(void *ctx);
     void *stop_ctx;
@@ -169,17 +174,16 @@ typedef struct dcp_load_options {
  *
  * If anything is wrong, all ranks fail, and the memory's content is undefined.
  * DCP_ERR_NOT_FOUND: the checkpoint lacks a tensor.
- * DCP_ERR_MISMATCH: another shape, another dtype (never converted without `cast`), or ranks
+ * DCP_ERR_MISMATCH: a shape or a dtype differs (dtypes are converted only with `cast`), or ranks
  * disagree.
  * DCP_ERR_CORRUPT: bytes differ from what was saved; the message names tensor and block.
  * DCP_ERR_CANCELLED: options->stop.
  *
- * If the ranks' boxes cover a tensor exactly once (equal boxes count once), what arrived in memory
- * is proven against the stored checksums, and equal boxes of several ranks are compared with each
- * other. For other tensors, every rank checks each block that it reads. If some rank does not see
- * some file, the ranks that read the files check those blocks in the files, and what then travels
- * between ranks is not checked again. Extra memory: at most 64 MiB per rank, plus that for
- * `cast`. */
+ * If the ranks' boxes cover a tensor exactly once (equal boxes count once), the bytes in memory are
+ * checked against the stored checksums, and equal boxes of several ranks are compared with each
+ * other. For other tensors, every rank checks each block that it reads. Unless every rank sees
+ * every file, these blocks are checked by the ranks that read the files, and not again after they
+ * were sent to other ranks. Extra memory: at most 64 MiB per rank, plus that for `cast`. */
 DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
                           const dcp_load_options *options, dcp_report *report, dcp_error *err);
 
@@ -194,20 +198,21 @@ typedef struct dcp_loading dcp_loading;
  * differences:
  *
  *   ckpt     must remain open until dcp_load_wait, or until another call that waits
- *   state    must exist as long; nothing else may touch the memory of its boxes meanwhile
- *   options  borrowed during the call. on_missing is called in it, on_progress and stop later
+ *   state    must exist until then; nothing else may access the memory of its boxes meanwhile
+ *   options  borrowed during the call. on_missing is called during the call, on_progress and stop
+ *            later
  *   out      the load, for dcp_load_wait
  *
- * Failures of the arguments are returned here, all others by dcp_load_wait.
+ * Failures that concern the arguments are returned here, all others by dcp_load_wait.
  *
- * If a thread of the library can use the communicator (dcp_save_async says which), a thread reads,
- * and calls options->on_progress and stop. It sleeps while it waits for other ranks, receives no
+ * If a thread of the library can use the communicator (see dcp_save_async), a thread reads, and
+ * calls options->on_progress and stop. It sleeps while it waits for other ranks, receives no
  * signals and does not call HDF5. Otherwise, and with DCP_ENGINE_MPIO, nothing is read before
  * dcp_load_wait, which then loads and calls these functions.
  *
- * One load of a checkpoint is in flight at a time. dcp_load, dcp_load_async, dcp_rewrite from the
- * checkpoint and dcp_checkpoint_close wait for it first, on all ranks alike; its outcome is still
- * returned by its own dcp_load_wait, also after the close. dcp_checkpoint_read and readers
+ * Only one load of a checkpoint is in flight at a time. dcp_load, dcp_load_async, dcp_rewrite from
+ * the checkpoint and dcp_checkpoint_close wait for it first, on all ranks alike; its own
+ * dcp_load_wait still returns its outcome, even after the close. dcp_checkpoint_read and readers
  * (dcp/inspect.h) can be used meanwhile. */
 DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
                            const dcp_load_options *options, dcp_loading **out, dcp_error *err);
@@ -215,7 +220,7 @@ DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
 /* Returns how far the load is on this rank. Not collective; any thread may call it.
  *
  *   1              it has ended, successfully or not: dcp_load_wait would return soon
- *   0              a thread does it, and this becomes 1 without a wait
+ *   0              a thread is loading, and the result becomes 1 without a wait
  *   DCP_ERR_STATE  (less than 0) nothing runs it, since there can be no thread: dcp_load_wait, or
  *                  another call that waits, does it
  *   DCP_ERR_ARG    loading is NULL */
@@ -236,9 +241,9 @@ DCP_API int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *e
  * tools. Not collective. The errors are those of dcp_load. In addition:
  * DCP_ERR_UNSUPPORTED: the box lies in a file that this rank does not see.
  *
- * Any number of threads may call it simultaneously. Each has its own block of 4 MiB that it read
- * last, of which up to 64 are kept until the close. Meanwhile threads may also call other functions
- * that are not collective and have the checkpoint as a const argument, but not
+ * Any number of threads may call it simultaneously. Each thread keeps the block of 4 MiB that it
+ * read last; up to 64 such blocks are kept until the close. Meanwhile threads may also call other
+ * functions that are not collective and have the checkpoint as a const argument, but not
  * dcp_checkpoint_close. */
 DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
                                 void *data, dcp_error *err);
@@ -256,16 +261,17 @@ typedef struct dcp_verify_options {
      * and block or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
      * about.json). */
     void (*on_damage)(void *ctx, const char *what);
-    /* Called for what is odd but not damaged: HDF5 metadata with a right checksum that is not what
-     * this library writes for these tensors. A load does not read that metadata, other programs do.
-     * May be NULL. */
+    /* Called for something that is unusual but no damage: HDF5 metadata that differs from what this
+     * library writes for these tensors, although its checksum is right. A load does not read that
+     * metadata, but other programs do. May be NULL. */
     void (*on_note)(void *ctx, const char *what);
     void *ctx;
     /* Called every few MiB; like all these functions, on the calling thread. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
-    /* Called as often, on each rank separately. If it returns nonzero on at least one rank, all
-     * give up with DCP_ERR_CANCELLED. Not called again after that. NULL: never stop. */
+    /* Called as often as on_progress, on each rank separately. If it returns nonzero on at least
+     * one rank, all ranks give up with DCP_ERR_CANCELLED. Not called again after that. NULL: never
+     * stop. */
     int (*stop)(void *ctx);
     void *stop_ctx;
 } dcp_verify_options;
@@ -276,10 +282,10 @@ typedef struct dcp_verify_options {
  * DCP_ERR_CORRUPT: damage was reported through on_damage.
  * DCP_ERR_CANCELLED: options->stop.
  *
- * Other statuses mean that the check itself could not be done. For a private store's step it checks
- * what this node has of it, which cannot show that the shards of all nodes together are one state.
- * One thread per core that the process may use, at most 32, reads past the page cache, with 16 MiB
- * of memory each. */
+ * Other statuses mean that the check itself could not be done. For a step of a private store, only
+ * the files on this node are checked, which cannot show whether the shards of all nodes together
+ * are one state. One thread per core that the process may use, at most 32, reads past the page
+ * cache, with 16 MiB of memory each. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 /* Like dcp_verify, but several ranks that see the same files share the reading. Collective. The
  * functions of `options` are called on rank 0 only, except for `stop`, which is called on all

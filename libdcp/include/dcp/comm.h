@@ -23,16 +23,16 @@ typedef enum dcp_reduce {
 
 /* A message of dcp_comm_ops.exchange. */
 typedef struct dcp_comm_message {
-    void *data;     /* sent from here, or received into it */
+    void *data;     /* the bytes to send, or the memory to receive into */
     uint64_t bytes; /* equal on sender and receiver; 0: the message need not be sent */
-    int peer;       /* the rank that receives or sends it; never this one */
+    int peer;       /* the other rank, which receives or sends it; never this rank */
 } dcp_comm_message;
 
 /* The communication functions of a launcher without MPI. The first five are required; later members
- * may be 0. All ranks must provide the same ones. The first five are collective. They return 0 on
- * success and any other value on failure, which becomes DCP_ERR_COMM: after that, the library calls
- * nothing but `free`. This holds for duplicates as well. Unless `threads` is set, the library calls
- * the functions only within the program's own calls of libdcp. */
+ * may be 0. All ranks must provide the same functions. The first five are collective. They return 0
+ * on success and any other value on failure, which becomes DCP_ERR_COMM. After a failure, the
+ * library calls only `free`. This holds for duplicates as well. Unless `threads` is set, the
+ * library calls the functions only within the program's own calls of libdcp. */
 typedef struct dcp_comm_ops {
     size_t size; /* dcp/size.h */
     /* Copies buf[bytes] of `root` to all ranks. */
@@ -56,14 +56,15 @@ typedef struct dcp_comm_ops {
     /* Frees a context made by `duplicate`; called once for each. It must not wait for other ranks,
      * which may not call it at that time, or may be gone. */
     void (*free)(void *ctx);
-    /* 1: the functions may be called from several threads at the same time, but for each context by
-     * one thread at a time, and not always by the same thread. With this and `duplicate`, threads
-     * of the library save, fill stores (dcp/tiers.h) and load in the background. */
+    /* 1: several threads may call the functions at the same time, each for another context. A
+     * context is used by one thread at a time, but not always by the same one. If this is 1 and
+     * `duplicate` is given, threads of the library save, fill stores (dcp/tiers.h) and load in the
+     * background. */
     int threads;
     /* Returns a number for the host that `rank` is on, equal for ranks on the same host, or less
      * than 0 on failure. dcp_comm_from_ops calls it for every rank, and is collective if this
-     * function is set. Its result takes precedence over DCP_HOST and the host that this rank would
-     * find itself; dcp_comm_set_host takes precedence over it. */
+     * function is set. Its result takes precedence over DCP_HOST and over the host that this rank
+     * would determine itself; dcp_comm_set_host takes precedence over this function. */
     int (*host_of)(void *ctx, int rank);
     /* Sends `sends` messages, receives `receives` messages, and returns once all are done, with a
      * result like the first five. Not collective: it waits only for the peers in its lists, each of
@@ -71,9 +72,9 @@ typedef struct dcp_comm_ops {
      * by peer and contain each peer at most once. A rank may send to some ranks and receive from
      * others in one call, so the function must start all messages before it waits for any. Between
      * two ranks, messages match in the order of the calls. They never match messages of the first
-     * five functions, and ranks may interleave calls of this function and of those in different
-     * orders. Without it, these messages go through alltoall, which costs every rank a call even if
-     * few have something to send. */
+     * five functions, and the order of calls of this function and of those five may differ between
+     * ranks. Without this function, such messages go through alltoall, which every rank has to call
+     * even if only a few ranks have something to send. */
     int (*exchange)(void *ctx, const dcp_comm_message *send, uint64_t sends,
                     const dcp_comm_message *receive, uint64_t receives);
 } dcp_comm_ops;
@@ -97,16 +98,16 @@ DCP_API int dcp_comm_rank(const dcp_comm *comm);
 DCP_API int dcp_comm_size(const dcp_comm *comm);
 
 /* Sets the host that this rank is on. Collective. Ranks on one host are lost together, and share
- * memory where they can; ranks on different hosts share none. Ranks with equal names are on one
- * host, whichever machines they run on; so a name may also stand for a rack or a pod whose ranks
- * are lost together.
+ * memory if they can; ranks on different hosts share no memory. Ranks with equal names count as
+ * being on one host, whichever machines they run on. So a name may also stand for a rack or a pod
+ * whose ranks are lost together.
  *
  *   name  the host's name. NULL: as if this function had never been called.
  *
- * Without a name, the host is determined by the caller's table (dcp_comm_ops.host_of); without
- * that, by DCP_HOST in the environment; and if that is not set, ranks that share a kernel (boot id)
- * and a /dev/shm (device number) are on one host. Call this function before anything is made on the
- * communicator: existing objects keep the earlier hosts.
+ * Without a name, the caller's table determines the host (dcp_comm_ops.host_of); without that
+ * function, DCP_HOST in the environment does. If that is not set either, ranks that share a kernel
+ * (boot id) and a /dev/shm (device number) are on one host. Call this function before anything is
+ * made on the communicator: existing objects keep the earlier hosts.
  * DCP_ERR_COMM: a rank is gone. */
 DCP_API int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err);
 
@@ -117,26 +118,26 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
 /* Sets how long a rank of a communicator over MPI waits for other ranks in a collective.
  * Collective.
  *
- *   seconds  how long the rank waits while no message, of at most 64 MiB, between it and another
- *            rank completes. The largest value that any rank passes applies, to duplicates as well.
- *            0: no limit, since a step may take any time.
+ *   seconds  the longest time that the rank waits without completing a message with another rank; a
+ *            message has at most 64 MiB. The largest value that any rank passes applies, to
+ *            duplicates as well. 0: no limit, since a step may take any time.
  *
  * The default is DCP_COMM_LIMIT in the environment, or else 0. A rank whose process can be looked
  * up (same kernel, same PID and time namespaces) needs no limit: once it has ended, the other ranks
  * return DCP_ERR_COMM within two seconds. A limit is for ranks on other machines and for ranks that
  * hang: after the limit, and one more second in which the ranks find out which rank is late, they
- * return DCP_ERR_COMM as well. The waiting time of a caller's table (dcp_comm_from_ops) is up to
- * the table.
+ * return DCP_ERR_COMM as well. This function does not affect a caller's table (dcp_comm_from_ops),
+ * which has its own waiting times.
  * DCP_ERR_ARG: less than 0, or 1e9 or more. */
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Sets a function that can cancel calls on this communicator. Not collective; applies to this rank
- * alone. Calls that run for long call `stop` now and then, on the calling thread. If it returns a
+ * alone. Calls that take long call `stop` now and then, on the calling thread. If it returns a
  * value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. This includes calls
- * that have no such option: opening a checkpoint, rebuilds (dcp_store_rebuild, dcp_tiers_load), and
- * in dcp_save_async the layout and the copying before it returns. A save that has started by then
- * is cancelled, and its wait returns the status. Threads of the library do not call `stop`. NULL:
- * no function. */
+ * that have no such option: opening a checkpoint; rebuilds (dcp_store_rebuild, dcp_tiers_load); and
+ * the work of dcp_save_async before it returns, which is laying out the files and copying. If the
+ * save has started by then, it is cancelled, and dcp_save_wait returns the status. Threads of the
+ * library do not call `stop`. NULL: no function. */
 DCP_API void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx);
 
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Destroy the objects made on it

@@ -12,21 +12,21 @@
  * success. NULL for a required object or output is DCP_ERR_ARG. Functions that return no status
  * return 0 or NULL in that case, except dcp_comm_rank and dcp_comm_size, which return DCP_ERR_ARG.
  * Structs of options, reports and tables of functions begin with their size and are initialized
- * with DCP_..._INIT (dcp/size.h); all other structs never change. Every rank of the communicator
- * calls the functions that are called "collective", in the same order. Such a function returns the
- * same status on all ranks, even if only one of them failed, and never leaves a rank waiting. The
- * library never prints, exits or aborts. It keeps no global state: different threads may use
- * different objects, but two threads must not use one object at the same time. Any number of
- * threads may read one checkpoint: see dcp_checkpoint_read.
+ * with DCP_..._INIT (dcp/size.h); all other structs never change. A function that is described as
+ * "collective" must be called by every rank of the communicator, in the same order as other such
+ * functions. It returns the same status on all ranks, even if only one of them failed, and never
+ * leaves a rank waiting. The library never prints, exits or aborts. It keeps no global state:
+ * different threads may use different objects, but two threads must not use one object at the same
+ * time. Any number of threads may read one checkpoint: see dcp_checkpoint_read.
  *
- * Paths are file system paths. A path that begins with a scheme and // (scheme://...)
- * is DCP_ERR_UNSUPPORTED wherever a directory, a step or a file is expected. For a directory of
- * that name, write ./ before it.
+ * Paths are file system paths. A path that begins with a scheme and // (scheme://...) is refused
+ * with DCP_ERR_UNSUPPORTED wherever a directory, a step or a file is expected. If a directory
+ * really has such a name, write ./ before it.
  *
  * Forks. A child process may use the library with objects that it creates, whatever the threads of
  * its parent were doing at the fork. It may also read a checkpoint that its parent had open on one
- * rank, with dcp_checkpoint_read or a reader of its own. The stores, communicators, saves and loads
- * that it inherits it can only free, which leaves the parent's intact. */
+ * rank, with dcp_checkpoint_read or a reader of its own. It can only free the stores,
+ * communicators, saves and loads that it inherits, which does not affect the parent's. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
 

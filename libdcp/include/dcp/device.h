@@ -1,6 +1,6 @@
 /* Tensors in device memory, such as a GPU's: saves from it and loads into it.
  *
- * A device is a small table of functions. dcp_device_cuda_create makes the one of an NVIDIA GPU;
+ * A device is a small table of functions. dcp_device_cuda_create makes the table of an NVIDIA GPU;
  * for another kind of device the program fills in a table itself. A box whose elements are in
  * device memory is added with dcp_state_add_device instead of dcp_state_add. Nothing else changes:
  * dcp_save, dcp_save_async and dcp_load work as usual, the files are the same byte for byte, and a
@@ -11,18 +11,18 @@
  *
  * A save copies device memory into page-locked staging buffers on its own stream of the lowest
  * priority while the program computes, and writes from the buffers. dcp_save_fence returns when
- * everything has been copied, written or not: what remains to be written then is no more than the
- * staging buffers hold. With options->copy_bytes, dcp_save_async returns when everything has been
- * copied. The device computes a checksum of every range that it copied. The bytes that arrived must
- * have the same checksum; otherwise the save fails (DCP_ERR_DEVICE names the tensor), and the older
- * steps remain. A load verifies the stored bytes as usual, and then checks in the same way that
- * they arrived on the device. Casts take place on the host.
+ * everything has been copied. Then the bytes that remain to be written fit into the staging
+ * buffers. With options->copy_bytes, dcp_save_async returns when everything has been copied. The
+ * device computes a checksum of every range that it copied. The bytes that arrived must have the
+ * same checksum; otherwise the save fails (DCP_ERR_DEVICE names the tensor), and the older steps
+ * remain. A load verifies the stored bytes as usual, and then checks in the same way that they
+ * arrived on the device. Casts take place on the host.
  *
  * Page-locked memory. A save uses options->staging_bytes minus the 16 MiB of its queue, limited to
  * 128 MiB and to what the boxes need, but at least 8 MiB. It is allocated by the first save, or by
  * dcp_save_prepare, and freed when the store is closed or the device fails. The stores of a list
- * (dcp/tiers.h) share it. With options->copy_bytes, saves also use as much as is copied, from the
- * first such save on. A load uses 16 MiB during the call.
+ * (dcp/tiers.h) share it. With options->copy_bytes, saves use page-locked memory for the whole copy
+ * as well, starting with the first such save. A load uses 16 MiB during the call.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);
@@ -49,9 +49,9 @@ extern "C" {
 
 /* A device's functions. Initialize the struct with DCP_DEVICE_INIT; all members are required.
  * Functions that return an int return 0, or an error code of the device that error_text explains.
- * Each stream is used by one thread at a time, `ctx` by several threads simultaneously. Operations
- * on one stream execute in the order in which they are started; a call may be made before the
- * operation of an earlier one is complete. */
+ * Each stream is used by one thread at a time, but `ctx` may be used by several threads
+ * simultaneously. Operations on one stream execute in the order in which they are started; a call
+ * may come before earlier operations are complete. */
 typedef struct dcp_device {
     size_t size;      /* dcp/size.h */
     const char *name; /* used in messages: "cuda:0" */
@@ -99,10 +99,10 @@ DCP_API int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, con
  *   stream  a cudaStream_t of the program, borrowed; saves and loads start after what was launched
  *           on it before the call. NULL: the legacy default stream.
  *
- * The checksum kernels yield the GPU to the program's kernels if those have a higher priority than
- * 0, CUDA's lowest and its default: create their streams with cudaStreamCreateWithPriority and -1.
- * Threads that call the device's functions, this one included, have that GPU as their current
- * device afterwards.
+ * The checksum kernels have priority 0, which is CUDA's lowest and its default. They yield the GPU
+ * to the program's kernels if these have a higher one: create the program's streams with
+ * cudaStreamCreateWithPriority and -1. Threads that call the device's functions or this function
+ * have that GPU as their current device afterwards.
  * DCP_ERR_DEVICE: the GPU does not exist or fails.
  * DCP_ERR_UNSUPPORTED: this libdcp was built without CUDA. */
 DCP_API int dcp_device_cuda_create(int number, void *stream, dcp_device **out, dcp_error *err);

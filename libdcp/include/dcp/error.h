@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Statuses are distinguished by what the caller does about them. */
+/* There is one status for each way in which a caller can react to a failure. */
 #define DCP_STATUS_LIST(X)                                                                         \
     X(DCP_OK, 0, "success")                                                                        \
     X(DCP_ERR_ARG, -1, "invalid argument")              /* correct the call */                     \

@@ -21,7 +21,7 @@ typedef struct dcp_glance {
     int files_here;   /* files of the step in this folder; fewer for a private store's step
                          (dcp/store.h) */
     uint64_t bytes;   /* bytes of the files in this folder */
-    uint64_t tensors; /* layout global: tensors; shards: as about.json says, 0 if it doesn't */
+    uint64_t tensors; /* number of tensors; for shards from about.json, 0: not known */
     int ranks;        /* ranks that wrote the step, from about.json; 0: not known */
     int64_t written; /* seconds since 1970, from about.json, or the time of the newest file; -1: not
                         known */
@@ -35,8 +35,8 @@ typedef struct dcp_glance {
 /* Inspects a step's folder, whatever its name, in some 50 us. It reads 4 KiB of each of the step's
  * files, and about.json; dcp_verify checks tables and tensors. *out is filled as far as the values
  * are known, even on failure.
- * DCP_ERR_CORRUPT: a file is missing, its size differs from the one in its user block, or its
- * layout from the one in its name, or the checksum of the user block or about.json is wrong.
+ * DCP_ERR_CORRUPT: a file is missing, its size differs from the size in its user block, its layout
+ * differs from the layout in its name, or the checksum of a user block or of about.json is wrong.
  * DCP_ERR_VERSION: written by a newer format.
  * DCP_ERR_NOT_FOUND: no such folder. */
 DCP_API int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err);
@@ -53,8 +53,8 @@ typedef struct dcp_piece {
 } dcp_piece;
 #define DCP_PIECE_INIT DCP_SIZED(dcp_piece)
 
-/* Returns the number of pieces of tensor i: one in layout global, those of all files in shards, and
- * none if the tensor has no elements. */
+/* Returns the number of pieces of tensor i: one in layout global, the pieces in all files for
+ * shards, and none if the tensor has no elements. */
 DCP_API size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i);
 /* Describes piece k of tensor i. Like dcp_checkpoint_box, it may read tables the first time; it
  * then fails as a read of a file does. DCP_ERR_ARG: there is no such piece. */

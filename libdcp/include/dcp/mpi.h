@@ -16,14 +16,14 @@ extern "C" {
  * before MPI_Finalize.
  * DCP_ERR_ARG: DCP_COMM_LIMIT is not a number of seconds on some rank, which the error names.
  *
- * If a rank ends, by a signal or without closing its communicator, whatever the other ranks do then
- * or later returns DCP_ERR_COMM, and the error contains the number of that rank (dcp_comm_set_limit
- * says when). This requires that mpirun not end the other ranks, as it does without
- * --enable-recovery. They can close everything, and should then end without MPI_Finalize, which
- * would wait for the lost rank. Not covered are the program's own MPI calls, and a rank that ends
- * in dcp_comm_from_mpi before it has identified itself to all others: only DCP_COMM_LIMIT in the
- * environment ends the wait for it. If MPI itself ends its processes when it loses a connection, as
- * Open MPI may between hosts, no library can return.
+ * If a rank ends by a signal or without closing its communicator, the collective calls of the other
+ * ranks, then and later, return DCP_ERR_COMM, and the error contains the number of that rank
+ * (dcp_comm_set_limit says how soon). This requires that mpirun not end the other ranks, as it does
+ * without --enable-recovery. They can close everything, and should then end without MPI_Finalize,
+ * which would wait for the lost rank. This does not cover the program's own MPI calls. If a rank
+ * ends in dcp_comm_from_mpi before it has identified itself to all others, only DCP_COMM_LIMIT in
+ * the environment ends the wait for it. MPI itself may end its processes when it loses a
+ * connection, as Open MPI may between hosts; then no library can return an error.
  *
  * Ranks on one host (dcp_comm_set_host) communicate through shared memory. Each communicator uses
  * half a MiB per rank and, while data is transferred, up to 32 MiB, or up to 80 MiB on each host if

@@ -22,12 +22,12 @@ typedef struct dcp_rewrite_options {
      * r % size. */
     int shards;
     /* Returns the box of the tensor that the shard holds. As for dcp_save, the boxes of all shards
-     * cover the tensor, and are equal (replicas, held by the lowest shard) or disjoint. Must give
+     * cover the tensor, and are equal (replicas, stored in the lowest shard) or disjoint. Must give
      * the same results on all ranks. NULL: dcp_box_chunk. */
     dcp_box (*cut)(void *ctx, const dcp_tensor *tensor, int shard);
     void *cut_ctx;
-    /* For tensors of which a shard holds more boxes than `cut` returns: returns number k of the
-     * others, from 0, and an empty box if there are no more. Called with cut_ctx. NULL: a shard
+    /* For tensors of which a shard holds several boxes. Returns box k, from 0, of those that `cut`
+     * does not return, or an empty box if there are no more. Called with cut_ctx. NULL: a shard
      * holds one box of each tensor. */
     dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
     /* Bytes of memory for tensor data, whatever the checkpoint's size: at least DCP_REWRITE_LEAST.
@@ -45,7 +45,7 @@ typedef struct dcp_rewrite_options {
 
 /* Writes the state of `from` to the store `to`, as the step with the same number and JSON.
  * Collective over the communicator of both, which must be the same. On DCP_OK the step is complete
- * and durable. Each byte is read about once, while others are written. Before the step is
+ * and durable. Each byte is read about once; reading and writing overlap. Before the step is
  * published, the checksums of all tensors in the new files are compared with those in the old ones.
  *   options, report, err  may be NULL
  *

@@ -53,18 +53,19 @@ DCP_API int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset
 DCP_API int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *bytes,
                              dcp_error *err);
 
-/* Makes the start of such a file, length and header, for programs whose processes write its data
- * side by side. The header has __metadata__ {"format":"pt"}. *bytes is a multiple of 8. The
- * tensors' data follows in the order of `tensors`, without gaps. The caller frees *out with free().
+/* Makes the start of a .safetensors file, its length and header, for programs in which several
+ * processes write the data at the same time. The header has __metadata__ {"format":"pt"}. *bytes is
+ * a multiple of 8. The tensors' data follows in the order of `tensors`, without gaps. The caller
+ * frees *out with free().
  * DCP_ERR_ARG: a name that is not UTF-8, occurs twice or is __metadata__; or a size over 2^63.
  * DCP_ERR_UNSUPPORTED: a tensor of C128, for which safetensors has no name. */
 DCP_API int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *bytes,
                           dcp_error *err);
 
 /* Creates the file `path` for exactly these tensors, in this order, with __metadata__
- * {"format":"pt"}. The tensors' paths are plain names. The file appears under its name, durable, in
- * dcp_st_finish. DCP_ERR_ARG: as for dcp_st_header; or `path` is a folder, or something else that
- * is not a file. */
+ * {"format":"pt"}. The tensors' paths are plain names. dcp_st_finish makes the file durable and
+ * gives it its name. DCP_ERR_ARG: as for dcp_st_header; or `path` is a folder, or something else
+ * that is not a file. */
 DCP_API int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n,
                           dcp_st_writer **out, dcp_error *err);
 /* Appends the next bytes of data, in pieces of any size. The tensors' data must come in the order

@@ -23,8 +23,8 @@ typedef enum dcp_busy {
 /* An engine: how bytes get into a file and back. All engines write the same files, byte for byte,
  * and each loads what any of them wrote. */
 typedef enum dcp_engine {
-    /* The engine that the file system of rank 0's directory requires: mpio for PVFS2 and OrangeFS,
-     * whose clients are coherent only through MPI-IO (if MPI is running); direct for all others. */
+    /* The engine that the file system of rank 0's directory requires: if MPI is running, mpio for
+     * PVFS2 and OrangeFS, whose clients are coherent only through MPI-IO; otherwise direct. */
     DCP_ENGINE_AUTO,
     /* Positioned writes and reads of whole pages, many in flight (by io_uring, or by a few threads
      * if the kernel refuses it), past the page cache; through the page cache if the file system
@@ -35,8 +35,8 @@ typedef enum dcp_engine {
      * and MPI-IO are called only on the calling thread, so dcp_save_async does the save at the
      * fence. Under Open MPI the library sets the environment variable OMPI_MCA_io to "^ompio"
      * (ROMIO) before it opens the first file, unless the variable is set: Open MPI's own MPI-IO
-     * loses writes on a full disk. If the program has opened a file by MPI-IO before, it has made
-     * that choice itself. */
+     * loses writes on a full disk. This has no effect if the program has opened a file by MPI-IO
+     * before. */
     DCP_ENGINE_MPIO,
 } dcp_engine;
 
@@ -50,7 +50,7 @@ DCP_API int dcp_engine_parse(const char *name, dcp_engine *out);
  * DCP_ERR_ARG: there is no such engine. */
 DCP_API int dcp_engine_check(dcp_engine engine, dcp_error *err);
 
-/* Phases of a save. Each except the first has a time in dcp_report. */
+/* Phases of a save. dcp_report has the time of each. */
 typedef enum dcp_phase {
     DCP_PHASE_ALL,
     DCP_PHASE_PLAN,
@@ -62,8 +62,8 @@ typedef enum dcp_phase {
 } dcp_phase;
 
 /* How a save treats replicas: boxes that several ranks hold, and that must have the same bytes on
- * all of them. In layout global the holders share the writing, each of its own parts of the file;
- * in layout sharded the lowest holder writes. Each holder reads all of its box once, for a
+ * all of them. In layout global the holders share the writing: each writes its own parts of the
+ * file. In layout sharded the lowest holder writes. Each holder reads all of its box once, for a
  * checksum. */
 typedef enum dcp_replicas {
     /* If replicas differ, the save fails on all ranks with DCP_ERR_MISMATCH. The message names the
@@ -72,7 +72,7 @@ typedef enum dcp_replicas {
     /* If replicas differ, rank 0 logs it (dcp_store_options.log). The lowest holder's replica is
      * saved, and that rank alone writes it. */
     DCP_REPLICAS_WARN,
-    DCP_REPLICAS_TRUST, /* nothing is compared: no rank reads what it does not write */
+    DCP_REPLICAS_TRUST, /* nothing is compared, so no rank reads bytes that it does not write */
 } dcp_replicas;
 
 /* Limits how often an expensive `stop` function is called, such as one of a language that has to
@@ -95,27 +95,27 @@ typedef struct dcp_save_options {
     /* The number of files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Rank r % size writes
      * shard r, from the boxes that were added for rank r. */
     int shards;
-    /* One JSON object whose members about.json gets besides the library's own; NULL: none. At most
-     * 1 MiB. */
+    /* One JSON object, whose members are added to the library's own in about.json; NULL: none. At
+     * most 1 MiB. */
     const char *about_json;
     /* How much memory of this rank the save may use so that dcp_save_fence returns sooner,
-     * including the 16 MiB of its buffers. Once the program waits at the fence and the rest to be
-     * written fits, the save copies that rest and writes it from the copy; it copies nothing
-     * before. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: it never copies. Boxes on a device are
-     * always copied: dcp/device.h. */
+     * including the 16 MiB of its buffers. Once the program waits at the fence and the unwritten
+     * rest fits into this memory, the save copies the rest and writes it from the copy. It copies
+     * nothing earlier. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: it never copies. Boxes on a device
+     * are always copied: dcp/device.h. */
     uint64_t staging_bytes;
     dcp_busy when_busy;
     /* Called now and then, from the thread that saves, while this rank's bytes are read and
-     * written. `total` is the number of bytes that this rank writes or hands to other ranks, `done`
-     * how many of them are done; `done` does not change while bytes are only copied to be written
-     * later. May be NULL. */
+     * written. `total` is the number of bytes that this rank writes or sends to other ranks, and
+     * `done` is how many of them it has written or sent; bytes that were only copied to be written
+     * later do not count. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Called every few MiB, from the thread that saves, on each rank separately. If it returns
      * nonzero on at least one rank, all ranks give up with DCP_ERR_CANCELLED: the ranks of the same
      * host immediately, those of other hosts at the latest when their own part is written. Nothing
      * is published, and the store remains usable. Once everything is written and the ranks have
-     * agreed to publish, the save succeeds regardless of the answer. Not called again after it
+     * agreed to publish, the save succeeds regardless of the result. Not called again after it
      * returned nonzero. NULL: never stop. */
     int (*stop)(void *ctx);
     void *stop_ctx;
@@ -127,30 +127,32 @@ typedef struct dcp_save_options {
     void *phase_ctx;
     dcp_replicas replicas; /* the same on all ranks, else DCP_ERR_MISMATCH */
     /* Nonzero: if there is no room for the save, it removes old steps one by one, regardless of
-     * `keep`, until the save fits. For the last save of a run, for example. Abandoned steps go
-     * first, then the others, each from the oldest. The newest step, the newest one known to be
-     * intact, and steps that readers hold remain; if the save does not fit because of held steps,
-     * the error names them. Each removal is logged. dcp_save_fence waits for the end of such a
-     * save, which may have to read the memory again. The same on all ranks. */
+     * `keep`, until the save fits. Useful for the last save of a run, for example. Abandoned steps
+     * are removed first, then the others, the oldest first in both cases. The newest step, the
+     * newest one known to be intact, and steps that readers hold remain; if the save does not fit
+     * because of held steps, the error names them. Each removal is logged. dcp_save_fence waits for
+     * the end of such a save, which may have to read the memory again. All ranks pass the same
+     * value. */
     int make_room;
     /* For dcp_save_async. Nonzero: the call copies what this rank writes, so the step is the state
      * as it is during the call, and the memory may change once the call has returned. The value is
      * how much memory of this rank may be used for the copy, in addition to what a save needs
      * otherwise. DCP_COPY_DEFAULT: half of this rank's share of the memory available on its host,
      * which the host's ranks share equally; the system, control groups, RLIMIT_AS and RLIMIT_DATA
-     * limit what is available. 0: nothing is copied, and the caller fences. Zero on all ranks or on
-     * none, else DCP_ERR_MISMATCH.
+     * limit what is available. 0: nothing is copied, and the caller calls dcp_save_fence. Zero on
+     * all ranks or on none, else DCP_ERR_MISMATCH.
      *
-     * If copy_bytes is too little, or there is no memory, the call writes until the rest can be
-     * copied, as if dcp_save_fence were called in it; if there can be no thread (see
-     * dcp_save_async), the call does the whole save. The copy holds what this rank alone writes,
-     * and its part of replicas whose writing the holders share; what is on a device is copied to
-     * page-locked memory. Replicas that are only compared are checksummed in the call. The memory
-     * is kept for the store's next saves (dcp_tiers: for those of all stores) until the store is
-     * closed. The first save pays for its pages; later ones take about as long as memcpy. */
+     * If copy_bytes is too small, or there is no memory, the call writes until the rest can be
+     * copied, as if it called dcp_save_fence. If there can be no thread (see dcp_save_async), the
+     * call does the whole save. The copy contains the bytes that this rank alone writes, and its
+     * part of replicas whose writing the holders share; boxes on a device are copied to page-locked
+     * memory. For replicas that are only compared, the call computes checksums. The memory is kept
+     * for the store's next saves (dcp_tiers: for those of all stores) until the store is closed.
+     * The first save also has to allocate its pages; later ones take about as long as memcpy. */
     uint64_t copy_bytes;
-    /* For dcp_save_async: what dcp_save_copy returned as is_copied. 1: its copy is saved, whatever
-     * the memory holds by now; DCP_ERR_STATE if there is no copy of this state. */
+    /* For dcp_save_async: the value that dcp_save_copy returned in *is_copied. 1: the copy is
+     * saved, even if the memory has changed since; DCP_ERR_STATE if there is no copy of this
+     * state. */
     int is_copied;
 } dcp_save_options;
 #define DCP_SAVE_OPTIONS_INIT DCP_SIZED(dcp_save_options)
@@ -159,7 +161,7 @@ typedef struct dcp_save_options {
 typedef struct dcp_report {
     size_t size;           /* dcp/size.h */
     uint64_t bytes;        /* tensor bytes of all ranks */
-    uint64_t cloned_bytes; /* of these: not written, but shared with the last step's file */
+    uint64_t cloned_bytes; /* those of `bytes` that were shared with the last step's file */
     uint64_t unchanged;    /* tensors with the same bytes as in the store's previous save */
     dcp_engine engine;     /* the one used: never DCP_ENGINE_AUTO */
     double total_s;        /* the whole call */
@@ -172,15 +174,16 @@ typedef struct dcp_report {
     /* For a save: whether one rank was slow, as with a failing host or disk. A rank is slow if its
      * own work (copy_s, write_s and sync_s) took at least 3 times as long as the median rank's per
      * byte written, and half a second longer. The save then took as long as that rank, since all
-     * others waited for it. slow_ratio is how many times as long; 0: no rank was slow, and the
-     * members below mean nothing. The same on all ranks. Not known for saves in which fewer than
-     * two ranks write, and with engine mpio. */
+     * others waited for it. slow_ratio is the slow rank's time per byte divided by the median
+     * rank's; 0: no rank was slow, and the members below mean nothing. The same on all ranks. Not
+     * known for saves in which fewer than two ranks write, and with engine mpio. */
     double slow_ratio;
-    double slow_s;      /* time of its own work, for the most bytes that any rank wrote */
-    double median_s;    /* that of the median rank, for as many bytes */
+    double slow_s;      /* time of the slow rank's own work, for the most bytes that any rank
+                         * wrote */
+    double median_s;    /* time of the median rank's own work, for as many bytes */
     int slow_rank;      /* its number */
-    char slow_host[68]; /* on rank 0, its host: the name given by dcp_comm_set_host or DCP_HOST, or
-                         * else the system's name; on other ranks "" */
+    char slow_host[68]; /* on rank 0, the slow rank's host: its name from dcp_comm_set_host or
+                         * DCP_HOST, or else the system's name; on other ranks "" */
 } dcp_report;
 #define DCP_REPORT_INIT DCP_SIZED(dcp_report)
 
@@ -188,11 +191,11 @@ typedef struct dcp_report {
  * durable.
  *
  *   json     one JSON object, kept in the checkpoint: what determines the next step besides the
- *            tensors. Rank 0's counts, the others' is ignored. NULL: none. The library sets the
- *            keys "format", "step" and "shard", and replaces what is passed under them. Stored with
- *            sorted keys, so that equal states give equal files. At most 16 MiB and 1,048,576
- *            values (everything except keys counts, at any depth); more is DCP_ERR_ARG. Integers
- *            from -2^63 to 2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are fp64.
+ *            tensors. Only rank 0's is used. NULL: none. The library sets the keys "format", "step"
+ *            and "shard", and replaces what is passed under them. Stored with sorted keys, so that
+ *            equal states give equal files. At most 16 MiB and 1,048,576 values (everything except
+ *            keys counts, at any depth); more is DCP_ERR_ARG. Integers from -2^63 to 2^64 - 1 are
+ *            kept exactly, others are DCP_ERR_ARG; reals are fp64.
  *   options  may be NULL
  *   report   may be NULL
  *   err      may be NULL
@@ -214,10 +217,10 @@ typedef struct dcp_report {
  * the memory that ranks of one host share (dcp/mpi.h); and for a state of more than some 8,000
  * tensors, about 5 KiB per tensor on rank 0 while HDF5 lays out the first file.
  *
- * Rank 0 logs a warning (dcp_store_options.log) if an update seems not to have reached what is
- * saved. It compares with the store's previous save of the same tensors, if that was of an earlier
- * step: either no byte outside /files differs, or tensors under /optimizer differ but none under
- * /model, or the reverse. */
+ * Rank 0 logs a warning (dcp_store_options.log) if the saved memory seems not to have been updated.
+ * It compares the tensors with the store's previous save of the same tensors, if that was of an
+ * earlier step. It warns if no byte outside /files differs, or if tensors differ under only one of
+ * /model and /optimizer. */
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
@@ -246,22 +249,23 @@ typedef struct dcp_saving dcp_saving;
  *   options  copied
  *   out      the save, for dcp_save_wait
  *
- * Failures of the arguments are returned here, all others by dcp_save_wait. So DCP_ERR_BUSY means
- * here that a save is in flight, and there that another writer has the store.
+ * Failures that concern the arguments are returned here, all others by dcp_save_wait.
+ * So DCP_ERR_BUSY from this call means that a save is in flight; from dcp_save_wait it means that
+ * another writer has the store.
  *
- * A thread of the library does all the work, including publication, if the communicator allows it:
- * one over MPI for which MPI_Init_thread granted MPI_THREAD_MULTIPLE, one over a caller's table
- * with `duplicate` and `threads`, or one of a single rank. Over MPI the thread sleeps while it
- * waits for other ranks. It receives no signals, and it calls the store's log function. It never
- * calls HDF5, which is not thread-safe: HDF5 lays out the files in this call, at the first save of
- * a state and whenever its tensors or boxes have changed since. With any other communicator, and
- * with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or dcp_save_wait, which then do the
- * save; with options->copy_bytes this call does it.
+ * A thread of the library does all the work, including publication, if the communicator allows it.
+ * These communicators do: one over MPI if MPI_Init_thread granted MPI_THREAD_MULTIPLE, one over a
+ * caller's table with `duplicate` and `threads`, and one of a single rank. Over MPI the thread
+ * sleeps while it waits for other ranks. It receives no signals, and it calls the store's log
+ * function. It never calls HDF5, which is not thread-safe: HDF5 lays out the files in this call, at
+ * the first save of a state and whenever its tensors or boxes have changed since. With any other
+ * communicator, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or dcp_save_wait,
+ * which then do the save; with options->copy_bytes this call does it.
  *
- * One save of a store is in flight at a time. Depending on options->when_busy, another
- * dcp_save_async or dcp_save waits for it first or is refused. dcp_store_continue_from,
- * dcp_store_mark_intact and dcp_store_close wait for it as well. A save that was waited for in this
- * way still returns its outcome by its own dcp_save_wait. */
+ * Only one save of a store is in flight at a time. Depending on options->when_busy, another
+ * dcp_save_async or dcp_save first waits for it, or is refused. dcp_store_continue_from,
+ * dcp_store_mark_intact and dcp_store_close wait for it as well. After that, the dcp_save_wait of
+ * the save still returns its outcome. */
 DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, dcp_saving **out,
                            dcp_error *err);
@@ -269,10 +273,10 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
 /* Copies this rank's boxes in advance for the store's next dcp_save_async, so that the memory may
  * change before that call and the program waits for no other rank. Not collective: ranks may differ
  * in whether they call it and in its answer. Waits for the save in flight. The next dcp_save_async
- * must be of the same state, unchanged, with this answer as options->is_copied; another thread may
- * call it.
+ * must save the same state, to which nothing was added, with the value of *is_copied in
+ * options->is_copied; another thread may call it.
  *
- *   options    those of that save, with its copy_bytes
+ *   options    those of the next dcp_save_async, including copy_bytes
  *   is_copied  1: the memory may change. 0: nothing was copied, and dcp_save_async copies as usual
  *
  * The answer is 0 in these cases: the store's last save was not of these tensors and boxes; there
@@ -288,15 +292,16 @@ DCP_API int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_sa
 DCP_API void dcp_save_fence(dcp_saving *saving);
 
 /* Like dcp_save_fence, but waits at most `seconds`. Returns 1 if the memory may change, 0 if it is
- * still needed. A save without a thread is done here, however long it takes. */
+ * still needed. If the save has no thread, this call does the whole save, however long that
+ * takes. */
 DCP_API int dcp_save_fence_within(dcp_saving *saving, double seconds);
 
 /* Returns how far the save is on this rank. Not collective; any thread may call it.
  *
  *   1              it has ended, successfully or not: dcp_save_wait would return immediately
- *   0              a thread does it, and this becomes 1 without a fence or a wait
+ *   0              a thread does it, and the result becomes 1 without a fence or a wait
  *   DCP_ERR_STATE  (less than 0) nothing runs it, since there can be no thread (dcp_save_async):
- *                  dcp_save_fence, dcp_save_wait or the next save does it, then this is 1
+ *                  dcp_save_fence, dcp_save_wait or the next save does it, and then the result is 1
  *   DCP_ERR_ARG    saving is NULL
  *
  * All ranks get the same kind of answer, unless the system refused a thread to one of them: that
@@ -306,8 +311,8 @@ DCP_API int dcp_save_is_done(dcp_saving *saving);
 /* Cancels the save, as options->stop does; a call on one rank is enough. Returns immediately. Every
  * rank still calls dcp_save_wait, which returns DCP_ERR_CANCELLED if the call came in time;
  * dcp_save_fence returns soon. May be called from any thread and from signal handlers, until
- * dcp_save_wait is called. NULL is ignored. A save without a thread is given up when it would be
- * done. */
+ * dcp_save_wait is called. NULL is ignored. A save without a thread is given up at the call that
+ * would do it. */
 DCP_API void dcp_save_cancel(dcp_saving *saving);
 
 /* Waits for the end of the save, frees `saving` and returns the outcome. Every rank calls it. The

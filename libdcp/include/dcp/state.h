@@ -33,10 +33,10 @@ DCP_API void dcp_state_destroy(dcp_state *state);
  *   data    the box's elements, dense, row-major; borrowed until the state is destroyed. dcp_save
  *           reads it, dcp_load writes it. May be NULL for an empty box.
  *
- * All ranks add the same tensors, with empty boxes where they hold nothing. Over all ranks, each
- * element is held at least once, and boxes of different ranks are either equal (replicas) or
- * disjoint. dcp_save checks this, and its error names the tensor and the ranks; dcp_load accepts
- * any boxes.
+ * All ranks add the same tensors; a rank that holds nothing of a tensor adds an empty box. Over all
+ * ranks, each element is held at least once, and boxes of different ranks are either equal
+ * (replicas) or disjoint. dcp_save checks this, and its error names the tensor and the ranks;
+ * dcp_load accepts any boxes.
  * DCP_ERR_ARG: an invalid path, dtype or ndim, a tensor of 2^62 bytes or more, or a box outside the
  * tensor.
  * DCP_ERR_MISMATCH: the tensor was added before with another dtype or shape. */
@@ -52,11 +52,11 @@ DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_
  *
  * Bytes between the elements are neither read nor written. Files, checksums and proofs are those of
  * the dense box. If the strides describe dense memory, the call is equivalent to dcp_state_add. A
- * load requires that elements do not share bytes: among the dimensions of more than one index,
- * ordered from the shortest stride to the longest, each stride must reach beyond all elements of
- * the dimensions before it. dcp_load refuses other strides (DCP_ERR_ARG). Strided memory costs a
- * copy in memory, which a disk hides if about 4 KiB or more are contiguous; single elements that
- * are far apart take longer.
+ * load requires that elements do not share bytes. It checks the dimensions that have more than one
+ * index, from the shortest stride to the longest: each stride must be at least as long as the range
+ * of bytes that all dimensions before it span. dcp_load refuses other strides (DCP_ERR_ARG).
+ * Strided memory is copied once more; if about 4 KiB or more are contiguous, this takes less time
+ * than the disk needs. Single elements that are far apart take longer.
  * DCP_ERR_ARG: as for dcp_state_add, or the strides lead outside the address space. */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);

@@ -42,7 +42,8 @@ typedef struct dcp_store_options {
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
     /* Nonzero: on a file system without locks, open the store even if its last writer is not known
-     * to have ended, since that ran on another host. Whatever that writer still does is undone. */
+     * to have ended, since that ran on another host. Changes that this writer still makes are
+     * undone. */
     int take_over;
     /* For a private store: the failure domain of this rank, such as the name of its rack.
      * Everything in one domain may be lost simultaneously. On all ranks or on none; NULL: each host
@@ -50,12 +51,12 @@ typedef struct dcp_store_options {
      * they are in two domains only if this member says so. */
     const char *domain;
     /* For a directory on a Lustre file system: the number of object servers over which a file of a
-     * step is striped, 1 to 2000, or DCP_STRIPE_ALL. 0: for a file of DCP_LAYOUT_GLOBAL 4 per host
-     * that writes it, but no more than the file has stripes; for a shard 1. On other file systems
+     * step is striped, 1 to 2000, or DCP_STRIPE_ALL. 0: for a file of DCP_LAYOUT_GLOBAL, 4 per host
+     * that writes it, but no more than the file has stripes; for a shard, 1. On other file systems
      * this member and the next are ignored, which is logged once. If Lustre refuses the layout,
      * that is logged and the save continues. */
     int64_t stripe_count;
-    /* For such a file: the number of bytes that go to one server before the next one's turn; a
+    /* For such a file: the number of bytes that go to one server before the next server follows; a
      * multiple of 65,536 below 4 GiB. 0: 4 MiB, the unit in which the library divides files among
      * the ranks that write. If both members are 0 and the directory has a layout of its own (lfs
      * setstripe), files have that layout. */
@@ -68,7 +69,8 @@ typedef struct dcp_store_options {
  * that writer left (.tmp-*, .trash-*, .writer-*).
  *
  *   comm     borrowed until dcp_store_close
- *   dir      for a shared store rank 0's counts; for a private store each rank's own, see below
+ *   dir      for a shared store only rank 0's is used; for a private store each rank's own, see
+ *            below
  *   options  copied; NULL: all defaults
  *
  * DCP_ERR_BUSY: another writer holds the store, or may hold it; the message names its host and pid,
@@ -76,10 +78,10 @@ typedef struct dcp_store_options {
  * DCP_ERR_MISMATCH: private_dirs is set on some ranks only; or, for a private store, ranks pass
  * different values of `keep`, `replace`, `keep_latest` or `redundancy`.
  * DCP_ERR_ARG: `redundancy` is none of the values above, or is set for a shared store. Or it
- * requires more failure domains, or ranks spread more evenly over them; the message says how many
- * there are and how many are required, and the library never gives less than was requested. Or some
- * ranks name a domain and others do not, or ranks with the same directory name different domains.
- * Or the path leads to or through a file.
+ * requires more failure domains, or ranks that are spread more evenly over them; the message says
+ * how many there are and how many are required, since the library never provides less redundancy
+ * than was requested. Or some ranks name a domain and others do not. Or ranks with the same
+ * directory name different domains. Or `dir` is a file, or leads through one.
  * DCP_ERR_IO: the directory is not writable. Or about.json of a private store's step, or of a
  * shared store's newest step, could not be read, so it is unknown whether the steps still belong to
  * the run.

@@ -13,9 +13,10 @@ extern "C" {
 #define DCP_MAX_DIMS 8
 #define DCP_MAX_PATH 1024 /* longest tensor path, in bytes */
 
-/* Element types: name (as safetensors spells it; it has no C128), bytes per element. C64 and C128
- * are complex numbers, with a real and an imaginary part of F32 or F64. F8_E8M0 holds the powers of
- * two from 2^-127 to 2^127 and a NaN, without sign and zero: the scales of the OCP's MX formats. */
+/* Element types, each with its name and its bytes per element. The names are those of safetensors,
+ * which has no C128. C64 and C128 are complex numbers, with a real and an imaginary part of F32 or
+ * F64. F8_E8M0 holds the powers of two from 2^-127 to 2^127 and a NaN, without sign and zero: the
+ * scales of the OCP's MX formats. */
 #define DCP_DTYPE_LIST(X)                                                                          \
     X(DCP_F64, "F64", 8)                                                                           \
     X(DCP_F32, "F32", 4)                                                                           \
@@ -39,12 +40,12 @@ extern "C" {
 #define DCP_DTYPE_ENUM(id, name, bytes) id,
 typedef enum dcp_dtype {
     DCP_DTYPE_NONE,                /* 0, no type: a tensor whose dtype was not set is refused */
-    DCP_DTYPE_LIST(DCP_DTYPE_ENUM) /* from 1 on */
+    DCP_DTYPE_LIST(DCP_DTYPE_ENUM) /* starting at 1 */
     DCP_DTYPE_COUNT                /* one more than the last type of these headers */
 } dcp_dtype;
 #undef DCP_DTYPE_ENUM
 
-/* A global tensor: row-major, little-endian, whatever box of it a rank holds. */
+/* A global tensor. Its elements are in row-major order and little-endian. */
 typedef struct dcp_tensor {
     const char *path; /* "/section/name", for example "/model/lm_head.weight" */
     dcp_dtype dtype;
@@ -72,22 +73,23 @@ DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
 
 /* Converts `n` elements of type `from` in `src` to type `to`, and writes them to `dst`. Neither
  * needs to be aligned. They may overlap, provided that `dst` neither begins after `src` nor ends
- * after it: `src` may be the end of the memory of `dst`, or both may begin at the same address.
+ * after it. So `src` may lie at the end of the memory of `dst`, or both may begin at the same
+ * address.
  *
  * These conversions exist:
  *   any type to itself, byte by byte
  *   floats to each other
  *   integers to integers and floats that hold every value of the type (the smallest such floats:
  *       F16 and BF16 for I8 and U8, F32 for I16 and U16, F64 for I32 and U32)
- *   what may become F32 to C64, and what may become F64 to C128, with an imaginary part of 0
+ *   types that convert to F32 to C64, types that convert to F64 to C128; the imaginary part is 0
  *   complex numbers to each other, part by part, and to nothing else
  *
  * Floats are rounded once, to nearest even, and keep their sign. NaN stays NaN. Values that are too
  * large become Inf. F8_E4M3 has no Inf: values that would round to more than 448 become NaN, as in
  * PyTorch. F8_E8M0 has no zero, sign or Inf: these become NaN, as in ml_dtypes (PyTorch makes zero
- * 2^-127 and drops signs). Halves round to the larger power of two, as in both. Positive values
- * less than 2^-127 become 2^-127, values between it and 2^-126 become 2^-126, and 1.5 * 2^127
- * becomes NaN.
+ * 2^-127 and drops signs). Halves round to the larger power of two, as in both libraries. Positive
+ * values less than 2^-127 become 2^-127, values between 2^-127 and 2^-126 become 2^-126, and
+ * 1.5 * 2^127 becomes NaN.
  * DCP_ERR_UNSUPPORTED: no such conversion, even if `n` is 0.
  * DCP_ERR_ARG: no such type; or NULL, unless `n` is 0. */
 DCP_API int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n);
@@ -104,11 +106,12 @@ DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
 /* Returns the number of elements of a box of a tensor with `ndim` dimensions; UINT64_MAX if there
  * are that many or more. Here and below, `ndim` is at most DCP_MAX_DIMS. */
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
-/* Returns a part of a box, for work in bounded memory: *out becomes the longest box that begins at
- * element `first` of `box` (in row-major order), holds at most `max_elems` elements (at least 1),
- * and whose elements are consecutive in that order. Such a run begins at a boundary of a dimension
- * d and stays within one index of the dimensions before d. Returns the number of elements of *out;
- * 0, with an empty *out, if the box has no element `first`. A scalar's box has 1 dimension. */
+/* Sets *out to a part of a box, for work in bounded memory: to the longest box that begins at
+ * element `first` of `box` (in row-major order), has at most `max_elems` elements (but at least 1),
+ * and whose elements are consecutive in that order. Such a part has one index in each dimension
+ * before some dimension d, a range in d, and all of `box` in the dimensions after d. Returns the
+ * number of elements of *out; 0, with an empty *out, if the box has no element `first`. A scalar's
+ * box has 1 dimension. */
 DCP_API uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first,
                                uint64_t max_elems, dcp_box *out);
 

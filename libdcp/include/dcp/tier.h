@@ -13,8 +13,8 @@
 typedef struct dcp_tier {
     size_t size; /* dcp/size.h */
     /* The directory. For a private store, {rank} stands for this rank's number, {host} for the name
-     * of its host (DCP_HOST, if that names it) and {env:NAME} for a variable of its environment;
-     * the directory itself identifies the node (dcp/store.h). */
+     * of its host (DCP_HOST if it is set) and {env:NAME} for a variable of its environment. The
+     * ranks that see the same directory are a node (dcp/store.h). */
     const char *path;
     uint64_t every;         /* due at steps that are multiples of it; 0: at none */
     uint32_t keep;          /* as in dcp_store_options */

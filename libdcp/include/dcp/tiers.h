@@ -1,7 +1,7 @@
-/* A list of stores, fastest first: memory at every step, a node's disk at some, the shared file
- * system at few. A save goes into the fastest store that is due; slower stores that are due as well
- * are filled in the background from the faster store's files. A load takes the newest step of all
- * stores.
+/* A list of stores, fastest first: for example memory, which gets every step, a node's disk, which
+ * gets some steps, and the shared file system, which gets few. A save goes into the fastest store
+ * that is due; slower stores that are due as well are filled in the background from the faster
+ * store's files. A load takes the newest step of all stores.
  *
  *     dcp_tier list[] = {DCP_TIER_INIT, DCP_TIER_INIT};
  *     list[0].path = "/dev/shm/run", list[0].every = 1, list[0].keep = 2;
@@ -71,13 +71,14 @@ typedef struct dcp_tiers dcp_tiers;
  * never call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays
  * out the files if its tensors or boxes have changed.
  *
- * A store's directory may be away for a while, and the list opened without it, and the run may
- * meanwhile go back from steps that this store has. When the store is in the list again,
+ * A store's directory may be away for a while. The list can be opened without that store, and the
+ * run may then go back from steps that the store has. When the store is in the list again,
  * dcp_tiers_open sets these steps aside, with a warning for each. The store with the latest save
- * knows which they are, for the last 64 times that the run began or went back. Steps of a branch
- * are set aside in the same way: steps saved while some store was away, if the run has since
- * continued from an older step of that store. Steps that another run saved before its store came
- * into the list remain. A step that was set aside can be opened by its path. */
+ * records which steps they are, for the last 64 times that the run began or went back. Steps of a
+ * branch are set aside in the same way. These are steps that were saved while some store was away,
+ * if the run has since continued from an older step of that store. Steps that another run saved
+ * before its store came into the list remain. A step that was set aside can be opened by its
+ * path. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
@@ -93,14 +94,14 @@ DCP_API void dcp_tiers_close(dcp_tiers *tiers);
  * From now on later steps count neither as held nor as due, and the next save sets them aside. That
  * save first waits for the save in flight and ends all fillings, those of later steps before they
  * are published if possible. Then it sets later steps aside in all stores, even if no store is due,
- * and only then saves. If a store's directory was moved meanwhile with later steps in it, the save
- * is DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what it would hold
- * if the later steps had never been saved, except for older steps that `keep` removed in their
- * favour. Before that save nothing is set aside: neither a load alone nor dcp_tiers_mark_intact
- * does it. */
+ * and only then saves. If a store's directory that contains later steps was moved meanwhile, the
+ * save fails with DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what
+ * it would hold if the later steps had never been saved, except for older steps that `keep` removed
+ * in their favour. Before that save nothing is set aside; loads and dcp_tiers_mark_intact set
+ * nothing aside. */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
-/* Returns whether a save of `step` would go into any store: one that is due, or whose last save
+/* Returns whether a save of `step` would go into any store: one that is due, or one whose last save
  * failed. The same on all ranks, without communication. */
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
@@ -115,8 +116,8 @@ DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
 /* Returns whether store `i` of the list has `step`. A store has the step that was saved into it
  * last, or that dcp_tiers_load loaded from it. It no longer has a step that dcp_tiers_load has
- * since found damaged, that dcp_tiers_save has not found there, or behind which the run has gone
- * back (dcp_tiers_continue_from). The same on all ranks, without communication. */
+ * since found damaged, a step that dcp_tiers_save has not found there, or a step from which the run
+ * has gone back (dcp_tiers_continue_from). The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
 /* Returns dcp_store_survives of store `i` of the list; 0 if there is no such store. */
@@ -129,8 +130,8 @@ DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
  * no such step, the next save forgets the mark and logs it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
-/* Does what dcp_save_prepare does, for whichever store a save goes to: the stores share the
- * page-locked memory and use it one at a time. Not collective.
+/* Does what dcp_save_prepare does, for all stores: they share the page-locked memory, which one
+ * store at a time uses. Not collective.
  * DCP_ERR_STATE: a save is in flight, or a store is being filled. */
 DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
                               const dcp_save_options *options, dcp_error *err);
@@ -140,11 +141,12 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
  * dcp_save_async, with dcp_tiers_fence and dcp_tiers_wait in place of dcp_save_fence and
  * dcp_save_wait. options->layout and options->shards are not used; the stores determine them.
  *
- * options->when_busy determines what happens if a save or a fill is in progress. A save in flight
- * is waited for first, and its failure is logged; or the new save is refused with DCP_ERR_BUSY. A
- * store that is still being filled when it is due again is waited for, or left out this time. If no
- * save is in flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step
- * that is being read to fill other stores remains, regardless of `keep`. */
+ * options->when_busy determines what happens if a save or a fill is in progress. With
+ * DCP_BUSY_WAIT, the call first waits for a save in flight, whose failure is logged, and for a
+ * store that is due again while it is still being filled. With DCP_BUSY_REFUSE, a save in flight
+ * is DCP_ERR_BUSY, and a store that is still being filled is left out this time. If no save is in
+ * flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is being
+ * read to fill other stores remains, regardless of `keep`. */
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
@@ -155,8 +157,8 @@ DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
 DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
 
 /* Returns dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 without a fence or a wait)
- * or DCP_ERR_STATE (nothing runs it before dcp_tiers_fence or dcp_tiers_wait). 1 also if none is in
- * flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is NULL. */
+ * or DCP_ERR_STATE (nothing runs it before dcp_tiers_fence or dcp_tiers_wait). Returns 1 also if
+ * none is in flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
 /* Waits for the save in flight, then begins to fill the other stores that are due, which continues
@@ -171,9 +173,9 @@ DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err)
  *   options    may be NULL
  *   report     the report of the last save made; may be NULL
  *
- * Returns DCP_OK if the whole step is durable in at least one of these stores, with `also_last` in
- * the last store. Otherwise returns the error of the last save that failed; its message also says
- * which store has the step nevertheless. */
+ * Returns DCP_OK if the whole step is durable in at least one of these stores; with `also_last`, if
+ * it is durable in the last store. Otherwise returns the error of the last save that failed; its
+ * message also says which store has the step nevertheless. */
 DCP_API int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, int also_last,
                            dcp_report *report, dcp_error *err);
@@ -184,10 +186,10 @@ typedef struct dcp_tiers_step {
     size_t tier; /* in the list */
 } dcp_tiers_step;
 
-/* Lists the steps in all stores of the list, newest first; of equal steps, that of the faster store
- * comes first. In a shared store the steps that rank 0 sees count, in a private store those that
- * any rank sees. Needs no open stores and takes no lock. Whether a step is complete is found out
- * only when it is opened. The caller frees *out with free(). */
+/* Lists the steps in all stores of the list, newest first; among equal steps, the one of the faster
+ * store comes first. A shared store has the steps that rank 0 sees, a private store those that any
+ * rank sees. Needs no open stores and takes no lock. Whether a step is complete is found out only
+ * when it is opened. The caller frees *out with free(). */
 DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                             size_t *n_out, dcp_error *err);
 
@@ -227,8 +229,8 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                            dcp_error *err);
 
-/* Like dcp_tiers_load, but only for the step `step`: its copies in all stores are tried, the
- * fastest store's first, and each is rebuilt as there.
+/* Like dcp_tiers_load, but loads only the step `step`: its copies in all stores are tried, the
+ * fastest store's first, and each is rebuilt if necessary, as by dcp_tiers_load.
  * DCP_ERR_NOT_FOUND: no store has it.
  * DCP_ERR_CORRUPT: none of its copies is intact.
  * DCP_ERR_MISMATCH: ranks name different steps. */
