@@ -32,7 +32,7 @@ typedef struct reader_dataset {
 /* Datasets of one tensor, either all or those near some boxes, sorted by their starts on the
  * tensor's dimension `sweep`. */
 typedef struct reader_known {
-    reader_dataset *datasets; /* NULL: those of a view, not opened (view.h) */
+    reader_dataset *datasets; /* NULL: a view's datasets that are not open (view.h) */
     size_t n;
     uint64_t blocks;      /* total of all datasets */
     const uint64_t *rows; /* in a view: the packed rows, one after the other; else NULL */
@@ -42,8 +42,8 @@ typedef struct reader_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
     size_t n_datasets;
-    reader_dataset *datasets;    /* all; NULL: this rank lacks them, or not yet (view.h) */
-    const uint64_t *const *rows; /* packed rows of all datasets (packed.h), sorted alike; or NULL */
+    reader_dataset *datasets;    /* all; NULL: none or not yet on this rank (view.h) */
+    const uint64_t *const *rows; /* their packed rows (packed.h), in the same order; or NULL */
     uint32_t sweep;
     uint64_t longest; /* length of the longest dataset on dimension `sweep` */
     uint64_t blocks;  /* in all datasets */

@@ -75,8 +75,8 @@ int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
  * redundant, and the other g - k are data, each the next segment of its member's file. From each
  * stripe to the next, the redundant strips move by one member, so all members hold the same number
  * of them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file,
- * and its copy on the next member. A row is a strip of a stripe; data strips are the first rows.
- * Any redundancy_code_data_strips() rows determine the others. */
+ * and its copy on the next member. The rows of a stripe are its strips, data strips first. Any
+ * redundancy_code_data_strips() rows determine the others. */
 
 typedef struct code_group {
     redundancy_kind kind;

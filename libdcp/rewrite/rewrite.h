@@ -6,7 +6,7 @@
 #include "rewrite/move.h"
 #include "save/image.h"
 
-/* Allocates memory for `boxes` boxes. memory_bytes is the memory for tensor data while they are
+/* Allocates memory for `boxes` boxes. memory_bytes limits the memory for tensor data that is being
  * moved; each batch uses a fourth of it (move.c). Not collective. Must be freed whether or not it
  * succeeds. Leaves w->from and w->view unchanged. */
 int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err);

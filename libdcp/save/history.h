@@ -17,7 +17,7 @@ typedef struct save_file_record {
     int refused;   /* its file system can't share extents; the other members are not set */
     uint64_t rows; /* save_history_rows of its rows */
     size_t n;
-    unsigned char *age;    /* per row: how many saves in a row have shared any of its bytes */
+    unsigned char *age;    /* per row: how many successive saves have shared any of its bytes */
     unsigned char *steady; /* per row: at least one block did not change in that save */
     uint64_t *sums;        /* the raw checksum of each block */
     uint64_t identity[4];  /* on the rank that wrote the tables: device, inode, time of change */

@@ -49,8 +49,8 @@ typedef enum store_writer_fate {
 typedef struct store_lock store_lock;
 
 /* Takes the directory `dir_fd` for this process, under the identity `id`. `dir` is borrowed.
- * take_over: see dcp_store_options. DCP_ERR_BUSY: another writer has it, or may have it; the
- * message names that writer's host and pid, and says how to proceed. */
+ * take_over: see dcp_store_options. DCP_ERR_BUSY: another writer has the directory, or may have it;
+ * the message names that writer's host and pid, and says how to proceed. */
 int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
                     dcp_error *err);
 

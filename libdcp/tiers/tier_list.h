@@ -102,7 +102,7 @@ void tiers_note_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
 int tiers_check_marks(dcp_tiers *tiers, dcp_error *err);
 
 /* Return one number for the steps that the caller has marked as intact since the last save, and one
- * for the stores that it has requested. All ranks must have the same numbers. */
+ * for the stores that it has requested with dcp_tiers_ask. All ranks must have the same numbers. */
 uint64_t tiers_marks(const dcp_tiers *tiers);
 uint64_t tiers_asks(const dcp_tiers *tiers);
 
