@@ -114,7 +114,8 @@ inline dcp_tensor tensor(const char *path, dcp_dtype type, const std::vector<uin
     return t;
 }
 
-/* Does the same for a C++ type: float, double, std::complex of them, bool, integers of 8 to 64 bits. */
+/* Does the same for a C++ type: float, double, std::complex of them, bool, integers of 8 to 64
+ * bits. */
 template <class T> dcp_tensor tensor(const char *path, const std::vector<uint64_t> &shape) {
     return tensor(path, detail::dtype<T>::value, shape);
 }
