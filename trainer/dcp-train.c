@@ -24,7 +24,7 @@
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "state/resume.h"
-#include "step/requests.h"
+#include "step/external_requests.h"
 #include "step/trainer.h"
 #include <dcp/mpi.h>
 

@@ -558,7 +558,7 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 1, {"model": {"layer1": np.ones(2)}})
         with self.assertRaises(libdcp.Error) as caught:
             libdcp.load(self.dir, {"model": {"layer2": np.ones(2)}})
-        self.assertIn("under another name, rename it", str(caught.exception))
+        self.assertIn("if it has another name there, rename it", str(caught.exception))
 
     def test_counts_of_updates_of_dcp_train(self):
         """Its steps have moments without torch's counts of updates: these follow from the number of the step."""

@@ -37,7 +37,7 @@ bool launcher_told_has(const launcher_told *told, int status) {
 
 /* Returns true if some rank has reported the status with which it ends. */
 static bool some_have_ended(const launcher_told *told) {
-    return memchr(told->statuses, true, sizeof told->statuses) != NULL;
+    return memchr(told->statuses, 1, sizeof told->statuses) != NULL;
 }
 
 enum { EXIT_UNKNOWN = 3, LOOK_MS = 100, SPARE_LINKS = 16 };

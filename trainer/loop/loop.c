@@ -17,7 +17,7 @@
 #include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
-#include "step/requests.h"
+#include "step/external_requests.h"
 #include "step/saves.h"
 #include "step/trainer.h"
 #include "step/update.h"

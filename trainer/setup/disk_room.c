@@ -24,7 +24,7 @@
 #include "ranks/say.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
-#include "step/requests.h"
+#include "step/external_requests.h"
 
 enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 };
 

@@ -18,7 +18,7 @@
 #include "ranks/board.h"
 #include "ranks/say.h"
 #include "state/train_state.h"
-#include "step/requests.h"
+#include "step/external_requests.h"
 #include "step/trainer.h"
 
 typedef struct evaluation_sums {

@@ -13,6 +13,7 @@
  * status 1 where the memory is more. */
 #include <getopt.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "move/domain.h"
 #include "plan/boxes.h"
@@ -79,7 +80,7 @@ static void need_planned(const planned *p, size_t pieces, const dcp_error *err) 
 
 static void measure_save(bench *b, int s) {
     dcp_error err = {0};
-    dcp_store store = {.dir = (char *)"."};
+    dcp_store store = {.dir = (char *)".", .process = getpid()};
     hold_all(b, b->sample[s]);
     store.comm = world_run(&b->world, b->sample[s]);
     planned_save(&store, b->work.state, &b->first[s], &err);

@@ -1,7 +1,7 @@
 /* Signals are blocked in all threads, and one thread waits for them; there are no signal handlers.
  * The reason: oneDNN's products use the stack pointer as an additional register, which points into
  * the heap, and there the kernel would write a handler's frame. */
-#include "step/requests.h"
+#include "step/external_requests.h"
 
 #include <pthread.h>
 #include <signal.h>
