@@ -110,7 +110,7 @@ def _check_json(name: str, value: Any) -> None:
     """Raises TypeError or ValueError, with the keys that lead there, for what JSON, or the library's parser, cannot have."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            if not isinstance(key, str):
+            if not isinstance(key, (str, int, float)) and key is not None:  # whose texts become keys
                 raise TypeError(f"{name}: the key {_shown(key)} is no text, which JSON requires")
             _check_json(f"{name}[{key!r}]", inner)
     elif isinstance(value, (list, tuple)):
