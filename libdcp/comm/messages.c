@@ -1,6 +1,6 @@
 /* Lengths travel first, then the messages. Each rank has already allocated some memory, and the
- * lengths say whether it suffices everywhere. If it does not, the ranks allocate more, and agree
- * that all could before any rank sends. */
+ * lengths say whether it suffices everywhere. If it does not, the ranks allocate more. No rank
+ * sends before all have agreed that each rank could allocate enough. */
 #include "comm/messages.h"
 
 #include <stdlib.h>

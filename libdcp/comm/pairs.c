@@ -1,8 +1,8 @@
-/* Sends small messages of an all-to-all by way of other ranks. A message to the rank d above takes
- * steps of 1, 2, 4 and so on: the powers of two that add up to d. In round k a rank sends 2^k ranks
- * up all messages whose distance contains 2^k, both its own and those that it passes on for others.
- * They travel as one message. Only its sender knows its length, so its first part, of at most
- * FIRST_BYTES, begins with the length. */
+/* Sends small messages of an all-to-all by way of other ranks. A message to a rank at
+ * distance d, counted upwards, takes those steps of 1, 2, 4 and so on ranks that add up to d. In
+ * round k, a rank sends all messages whose distance contains 2^k, both its own and those that it
+ * passes on for others, to the rank at distance 2^k. They travel as one message. Only its sender
+ * knows its length, so its first part, of at most FIRST_BYTES, begins with the length. */
 #include "comm/pairs.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #ifndef FIRST_BYTES /* tests set all of these small */
 #define FIRST_BYTES ((uint64_t)16 << 10)
 #define ROUTED_BYTES ((uint64_t)2 << 20) /* if any rank sends or receives more, direct messages */
-#define ROUTED_PEERS 64                  /* to no more peers, direct messages take a round or two */
+#define ROUTED_PEERS 64 /* direct messages to this many peers, or fewer, take a round or two */
 #endif
 #define REST_BYTES ((uint64_t)32 << 20) /* of each further part, at most */
 
@@ -94,7 +94,8 @@ static int sort_packets(routing *r, const packet_list *from, int d) {
     return 0;
 }
 
-/* Sends the round's message to the rank d above, and receives that of the rank d below. */
+/* Sends the round's message to the rank at distance d above, and receives one from the rank at
+ * distance d below. */
 static int pass_on(routing *r, int d) {
     comm_pairs *p = r->pairs;
     const int up = (p->rank + d) % p->size, down = (p->rank - d + p->size) % p->size;
@@ -299,7 +300,7 @@ typedef struct tree_gather {
     comm_pairs *pairs;
     uint64_t bytes; /* per rank */
     int root;
-    unsigned char *data; /* of this rank and those below it; on the root, of all, by number */
+    unsigned char *data; /* from this rank and those below it; on the root, in order of ranks */
 } tree_gather;
 
 /* Receives or sends the bytes of n ranks starting at `first`, counted from the root. The last of

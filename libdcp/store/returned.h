@@ -5,19 +5,19 @@
 #include "store/store.h"
 
 /* Collective; called when the store is opened. On each node, sets aside the steps that other nodes
- * have saved again or set aside since. Otherwise redundancy could rebuild such steps from that
- * node's files, or mix these with the files of the later save. Gives the store's next save a higher
- * number than any save of any node has.
+ * have saved again or set aside since. Otherwise redundancy could rebuild a superseded step from
+ * the files of such a node, or mix them with the files of the later save. Gives the store's next
+ * save a higher number than any save of any node has.
  *
- * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of some step, or of a shared store's newest step,
- * could not be read. If the file is missing or damaged, the save is unknown and its step
- * remains. */
+ * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of a step could not be read. In a private store
+ * this can be any step; in a shared store only the newest step's is read. If the file is missing or
+ * damaged, the save is unknown and its step remains. */
 int store_returned_settle(dcp_store *store, dcp_error *err);
 
-/* Collective. `run` is what the latest save of all stores records. On each node, sets aside two
- * kinds of the run's steps:
- * - steps that are past according to `run`, unless this store's own saves say so as well: then the
- *   step was renamed back by hand;
+/* Collective. `run` is the lineage that the latest save records, in whichever store it is. On each
+ * node, sets aside two kinds of the run's steps:
+ * - steps that are past according to `run`. A step that is past according to this store's own
+ *   saves, too, was renamed back by hand, and remains;
  * - steps of a branch that `run` does not know.
  * Steps of other runs remain. From now on the store's saves belong to the run. The errors are those
  * of store_returned_settle. */
@@ -34,8 +34,8 @@ struct json_t;
 int store_returned_describe(const dcp_store *store, struct json_t *about);
 
 /* Called when later steps were set aside in all stores of a list. From now on all saves of this
- * store record that the run went back, even if its first save comes after the run has gone back
- * again. */
+ * store record that the run went back, even if the run goes back once more before the first of
+ * these saves. */
 void store_returned_go_back(dcp_store *store);
 
 /* Records that the save that store_returned_describe described is published. */

@@ -11,8 +11,8 @@
 /* The lineage: what the saves of a store record about their run, in particular to which steps the
  * run has gone back. */
 
-/* A point at which the run went back to step `to`. Saves of later steps whose numbers are below
- * `number` are past: they are superseded. */
+/* A point at which the run went back to step `to`. A save of a later step is past, which means
+ * superseded, if the number of the save is below `number`. */
 typedef struct store_past {
     uint64_t to, number;
 } store_past;
@@ -20,29 +20,30 @@ typedef struct store_past {
 #define STORE_PASTS 64
 
 typedef struct store_lineage {
-    uint64_t id;   /* of the run, or of runs that continued each other's steps; 0: none */
+    uint64_t id;   /* the run's; kept by every run that continues from its steps; 0: none */
     uint64_t last; /* number of the latest save that records the lineage */
     uint64_t n;
     store_past pasts[STORE_PASTS]; /* ascending by number; none of them implies another */
 } store_lineage;
 
 /* Adds `past` to the lineage. If there are too many, drops the one with the lowest number. The
- * newer ones imply the same, except about steps that the run had saved again before it went back to
- * a later step. */
+ * remaining ones imply what it says, except about the steps after its `to`, up to the `to` of the
+ * next one: the run had saved these again before it went back to that step. */
 void store_lineage_add(store_lineage *lineage, store_past past);
 
 /* Replaces the lineage by `other` if `other` is from a later save. The writer of that save knew
- * everything that the stores present then had recorded. What other stores record in addition
- * concerns a branch that the run has left. */
+ * everything that the stores present then had recorded. If a store that was not present records
+ * anything else, this concerns a branch that the run has left. */
 void store_lineage_follow(store_lineage *lineage, const store_lineage *other);
 
 /* Returns where `branch` left the run that `lineage` describes: the first past of `branch` that
- * `lineage` does not imply. Saves of steps after its `to`, with its `number` or a higher one, do
- * not belong to the run. The returned number is 0 if the branch did not leave the run. */
+ * `lineage` does not imply. From there on, the branch's saves do not belong to the run: those of
+ * steps after the returned `to` whose number is at least the returned `number`. The returned number
+ * is 0 if the branch did not leave the run. */
 store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch);
 
-/* Returns true if the lineage implies that saves of steps after `past.to` with lower numbers are
- * past. */
+/* Returns true if the lineage implies that all saves of steps after `past.to` are past if their
+ * numbers are below `past.number`. */
 int store_lineage_has(const store_lineage *lineage, store_past past);
 
 struct json_t;
@@ -99,7 +100,8 @@ struct dcp_store {
     store_lineage lineage;            /* what the saves so far record; valid on leaders */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from;           /* later steps are abandoned before the first publication */
-    uint64_t back_number; /* save_number when the run went back after the last save; else 0 */
+    uint64_t back_number; /* if the run went back after the last save: save_number at that time;
+                             else 0 */
     int abandon_pending;
     uint64_t newest_intact; /* the step loaded or saved last */
     int has_intact;
@@ -113,7 +115,7 @@ struct dcp_store {
     struct store_pins *pins;            /* steps that `keep` does not remove: see store_pin */
     store_written marks[STORE_WRITTEN]; /* used in turn */
     size_t n_marks;                     /* number of marks made since the open */
-    int told_of_striping;               /* that Lustre refused a layout was logged */
+    int told_of_striping;               /* it was logged that Lustre refused a layout */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };
 

@@ -67,8 +67,9 @@ static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error 
     return status;
 }
 
-/* Makes files for the shards that are in the folder; `here` marks them. `kept` marks the shards
- * that should be in the folder; reports those that are missing. */
+/* Makes the list of v->ckpt's files, with the paths of the shards that are in the folder; `here`
+ * marks these shards. `kept` marks the shards that should be in the folder; reports those that are
+ * missing. */
 static int take_shards(verifier *v, const char *path, int world, const unsigned char *kept,
                        const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
@@ -262,10 +263,10 @@ static int same_offsets(const format_file *file, const format_row *rows, const h
     return s->file_bytes == file->ub.file_bytes;
 }
 
-/* Sets *ours to 1 if this library, with its HDF5, would write the same bytes outside tensor data
- * for these rows, checksums and meta, according to the checksum in the user block. HDF5 lays out
- * the file again in memory, and never opens the file itself, so forged metadata cannot mislead
- * it. */
+/* Sets *ours to 1 if, for these rows, checksums and meta, this library with its HDF5 would write
+ * the bytes that the file has outside tensor data. The checksum in the user block shows that. HDF5
+ * lays out the file again in memory, and never opens the file itself, so forged metadata cannot
+ * mislead it. */
 static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;

@@ -293,8 +293,8 @@ int step_saves_are_held(const step_saves *s) {
 }
 
 /* Returns true if the ranks of the next start, on as many hosts or one less, will find everything
- * in the store. They will not if the path contains the rank or an environment variable, because
- * then perhaps no rank has the same folder. */
+ * in the store. That is not certain if the path contains the rank or an environment variable: the
+ * paths of the next start's ranks may differ from these. */
 static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return 1;

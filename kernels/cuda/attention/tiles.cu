@@ -1,8 +1,8 @@
 /* Attention in fp32, in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023). A block of
- * threads owns a tile of queries, for the result and dq, or a tile of keys, for dkey and dvalue. It
- * goes through the other tiles in ascending order; a block of keys does so for each head that
- * shares them, in order. So the order of every sum depends only on head_dim and the position in the
- * sequence.
+ * threads owns a tile of queries, for the result and dq, or a tile of keys, for dkey and dvalue. A
+ * block of queries goes through the tiles of keys in ascending order. A block of keys goes through
+ * the tiles of queries in ascending order, for one after the other of the heads that share the
+ * keys. So the order of every sum depends only on head_dim and the position in the sequence.
  *
  * A block has 16 x 16 threads. Thread (x, y) holds elements of rows 4 y ... 4 y + 3 of a tile. In
  * s[ROWS][COLS] it holds every sixteenth column of a tile of products. In o[ROWS][OUT] it holds
