@@ -303,7 +303,7 @@ def put_into(value: Any, new: Any) -> bool:
 def count_write(tensor: Any) -> None:
     """Tells torch that a tensor has been written to behind its back, as its own in-place functions do: a backward pass that
     needs the old values is then refused instead of being wrong."""
-    if is_torch_tensor(tensor) and not tensor.is_inference():  # which have no version
+    if is_torch_tensor(tensor) and not _is_of_shards(tensor) and not tensor.is_inference():  # which has no version
         sys.modules["torch"].autograd.graph.increment_version(tensor)
 
 
