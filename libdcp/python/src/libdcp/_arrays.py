@@ -223,22 +223,18 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
         raise TypeError(f"{name}: a tensor on {where}; it has to be in the memory of the CPU or of a GPU of CUDA, to be saved "
                         "as to be loaded into")
     dtype = _numbers_of_torch.get(tensor.dtype) or _torch_dtype(tensor.dtype, name)
-    count, strides = tuple(tensor.shape), None
+    count, strides, extent = tuple(tensor.shape), None, tensor.numel()
     if not tensor.is_contiguous():
+        extent = 1 + sum((n - 1) * stride for n, stride in zip(count, tensor.stride()))
         item = tensor.element_size()
         strides = tuple(item * stride for stride in tensor.stride())
     address = tensor.data_ptr()
-    if 0 not in count and (not address or _end_in_storage(tensor) > tensor.untyped_storage().nbytes()):
+    end = (tensor.storage_offset() + extent) * tensor.element_size()
+    if 0 not in count and (not address or end > tensor.untyped_storage().nbytes()):
         raise TypeError(f"{name}: a {type(tensor).__name__} whose storage was freed or shortened, so it has no memory for all of "
                         "its elements")
     piece = Piece(dtype, whole, start, count, address, strides, tensor)
     return piece if where.type == "cpu" else _on_device(piece, where.index, name)
-
-
-def _end_in_storage(tensor: Any) -> int:
-    """The number of bytes from the beginning of the tensor's storage to the end of its last element."""
-    last: int = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
-    return (last + 1) * int(tensor.element_size())
 
 
 def _on_device(piece: Piece, number: int, name: object) -> Piece:
