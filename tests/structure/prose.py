@@ -8,8 +8,9 @@ program finds only what always is wrong.
 Exit status 1, and a line for each phrase. Without FILE, the check is first made on sentences that it has to find."""
 import pathlib
 import re
-import subprocess
 import sys
+
+import sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PER = r"rank|host|node|file|tensor|step|process|box|store|group|parameter"
@@ -57,10 +58,8 @@ def faults_of(text):
             yield f"\"{text[max(0, found.start() - 10):found.end() + 30]}\": {instead}"
 
 
-def sources():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", *AREAS], capture_output=True, text=True)
-    names = listed.stdout.splitlines() if listed.returncode == 0 else []
-    return [ROOT / name for name in names if name not in HISTORY]
+def documents_and_sources():
+    return [ROOT / name for name in sources.list_files(ROOT, AREAS) if name not in HISTORY]
 
 
 def check_of_patterns():
@@ -76,7 +75,7 @@ def check_of_patterns():
 def main():
     given = [pathlib.Path(name) for name in sys.argv[1:]]
     found = [] if given else list(check_of_patterns())
-    for path in given or sources():
+    for path in given or documents_and_sources():
         if path.suffix in COMMENT or path.suffix in WHOLE:
             found += [f"{path}:{line}: {fault}" for line, text in texts(path) for fault in faults_of(text)]
     print("\n".join(found), end="\n" if found else "")

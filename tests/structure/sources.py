@@ -15,27 +15,30 @@ PUBLIC = 'libdcp/include/dcp'
 ROOTS = ('libdcp', 'libdcp/include', 'trainer', 'reshard', 'kernels/include', 'kernels')
 
 
+def list_files(root, areas):
+    """The project's files in these areas, relative to root (a checkout, or a folder with the same shape)."""
+    git = subprocess.run(['git', '-C', root, 'ls-files', '-co', '--exclude-standard', *areas],
+                         capture_output=True, text=True)
+    top = subprocess.run(['git', '-C', root, 'rev-parse', '--show-toplevel'],
+                         capture_output=True, text=True)
+    if git.returncode == 0 and os.path.realpath(top.stdout.strip()) == os.path.realpath(root):
+        return [f for f in git.stdout.split('\n') if os.path.exists(os.path.join(root, f))]
+    found = []
+    for area in areas:
+        if os.path.isfile(os.path.join(root, area)):
+            found.append(area)
+        for folder, _, names in os.walk(os.path.join(root, area)):
+            found += [os.path.relpath(os.path.join(folder, n), root) for n in names]
+    return found
+
+
 class Tree:
     """The product's files under ROOT (a checkout, or a folder with the same shape)."""
 
     def __init__(self, root, areas=AREAS):
         self.root = root
-        self.files = sorted(f for f in self._list(root, areas) if f.endswith(SUFFIXES))
+        self.files = sorted(f for f in list_files(root, areas) if f.endswith(SUFFIXES))
         self._known = set(self.files)
-
-    @staticmethod
-    def _list(root, areas):
-        git = subprocess.run(['git', '-C', root, 'ls-files', '-co', '--exclude-standard', *areas],
-                             capture_output=True, text=True)
-        top = subprocess.run(['git', '-C', root, 'rev-parse', '--show-toplevel'],
-                             capture_output=True, text=True)
-        if git.returncode == 0 and os.path.realpath(top.stdout.strip()) == os.path.realpath(root):
-            return [f for f in git.stdout.split('\n') if os.path.exists(os.path.join(root, f))]
-        found = []
-        for area in areas:
-            for folder, _, names in os.walk(os.path.join(root, area)):
-                found += [os.path.relpath(os.path.join(folder, n), root) for n in names]
-        return found
 
     @functools.lru_cache(maxsize=None)
     def text(self, file):

@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
 """No Python file has `from MODULE import *`: a reader must see where each name comes from."""
-import ast, functools, os, subprocess, sys, tempfile
+import ast, functools, os, sys, tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import cases
+import sources
 
 
 def files():
     """Returns the project's Python files, relative to ROOT."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.py"], capture_output=True,
-                            text=True)
-    if listed.returncode == 0:
-        return [path for path in listed.stdout.splitlines() if os.path.exists(os.path.join(ROOT, path))]
-    return [os.path.relpath(os.path.join(folder, name), ROOT) for area in ("examples", "libdcp", "tests")
-            for folder, _, names in os.walk(os.path.join(ROOT, area)) for name in names if name.endswith(".py")]
+    return [path for path in sources.list_files(ROOT, ("docs", "examples", "libdcp", "tests")) if path.endswith(".py")]
 
 
 def star_imports(text):
