@@ -7,8 +7,9 @@
  * ends before it has passed the report on, and each rank opens only a few connections.
  *
  * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So this rank
- * asks the awaited rank which rank that one waits for, asks the next rank the same, and so on,
- * until a rank does not answer. That rank is late.
+ * asks the awaited rank which rank that one waits for, then asks the rank that the answer names,
+ * and so on. The last rank asked is the late one: it does not answer, or its answer names no other
+ * rank.
  *
  * After a failure, receives are cancelled. A receive that has already matched a message can't be
  * cancelled; it is waited for briefly. A live sender completes it in that time; a dead one has
@@ -23,7 +24,7 @@
 #define LONG_PAUSE_NS 2000000
 #define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
 #define POLLS 200         /* polls before the clock is read for the first time */
-#define HEAR_NS 5000000   /* between two receptions of reports */
+#define HEAR_NS 5000000   /* between two checks for reports of others */
 #define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
 #define LOST_NS 500000000 /* after this, others have also passed on what that rank sent */
 #define ANSWER_NS 1000000000 /* after this, a waiting rank has answered a question */
@@ -75,7 +76,7 @@ void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
 }
 
 /* Sends a few bytes to a rank that may never receive them. If MPI has not sent them when this
- * returns, it may still read their copy, which is never freed. */
+ * function returns, MPI may still read the copy of them; in that case the copy is never freed. */
 static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, int to) {
     MPI_Request request;
     void *copy = malloc(bytes);
@@ -200,7 +201,8 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
 }
 
 /* Checks all ranks, also those that are not awaited here. A rank that this one awaits may itself
- * await a rank that has ended, and be on a machine that can't see that rank's process. */
+ * await a rank that has ended; if it runs on another machine, it can't see that this rank's process
+ * has ended. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;

@@ -61,7 +61,8 @@ void comm_batch_answer(comm_pairs *pairs, int awaited);
  * repeatedly after a wait has exceeded the limit. `search` is zeroed when the wait begins. */
 void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
-/* Breaks the watch unless it is broken, and reports the failure to others, which pass it on. */
+/* Breaks the watch, and reports the failure to other ranks, which pass it on. Does nothing if the
+ * watch is already broken. */
 void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);
 
 /* One step of a reduction. */

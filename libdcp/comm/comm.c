@@ -374,8 +374,9 @@ int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The shared memory holds one number: the operation that was cancelled last, and the rank that
- * cancelled it. Since operations are numbered, it never has to be reset. */
+/* comm_shared has one 64-bit word in shared memory: the number of the operation that was cancelled
+ * last, and the rank that cancelled it. Since no two operations have the same number, the word
+ * never has to be reset. */
 
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
     stop->comm = comm;

@@ -116,7 +116,7 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
 /* Turns the code that an operation returned into a status. Any code but 0 breaks the communicator,
  * also over a caller's table. */
 int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
-/* Returns true if its watch is broken; then no collective may be called any more. */
+/* Returns true if the communicator's watch is broken; then no collective may be called any more. */
 int comm_is_broken(const dcp_comm *comm);
 
 /* Collective: makes a communicator of the same ranks that a thread of the library may use while the

@@ -115,7 +115,7 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
  * finished reading the slot. */
 
 #define SPINS 100      /* polls before it sleeps: some microseconds */
-#define NAP_NS 1000000 /* the first nap; after it MPI may need a push */
+#define NAP_NS 1000000 /* the first nap; after it, and each later one, push_mpi is called */
 #define LONG_NAP_NS 32000000
 #define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
 
@@ -173,9 +173,9 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
 }
 
 /* Waits until the rank has published this round. Returns -1 if the communicator is broken. If
- * another thread of this rank computes, this one sleeps longer and longer, since the other thread
- * makes MPI progress. It still wakes now and then, because the other thread may be waiting for it,
- * and to check whether the awaited rank lives. */
+ * another thread of this rank computes, this thread sleeps longer and longer, since the other one
+ * makes MPI progress. This thread still wakes now and then: the other thread may be waiting for it,
+ * and it has to check whether the awaited rank still runs. */
 static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     const int yields = ctx->pairs.yields;
@@ -349,8 +349,8 @@ static int levels_barrier(void *context) {
     return failed || (has_host(ctx) && comm_host_ops.barrier(ctx));
 }
 
-/* This rank's part in a collective with a root. On its host, the root takes the place of the first
- * rank. */
+/* This rank's part in a collective with a root. On the root's host, the root stands for the host;
+ * on every other host, the first rank does. */
 typedef struct rooted {
     comm_mpi *ctx;
     int root, group; /* group: the root's */

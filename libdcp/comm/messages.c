@@ -11,9 +11,9 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 
-/* A rank sends each length as the number of bytes. It adds IS_LONG to all of them if any of its
- * messages exceeds one rank's share of the memory that is already allocated. It sends HAS_FAILED
- * instead if it has failed. */
+/* A rank sends each length as the number of bytes. It adds IS_LONG to all its lengths if any of its
+ * messages exceeds one rank's share of the memory that is already allocated. A rank that has failed
+ * sends HAS_FAILED instead of each length. */
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
@@ -154,7 +154,8 @@ static const dcp_comm_message *next_receive(const comm_messages *m, int *distanc
     return &m->receive[i];
 }
 
-/* Returns where the message's current piece begins. *bytes is 0 if it has none. */
+/* Returns where piece number m->piece of the message begins. *bytes becomes the piece's size, or 0
+ * if the message has fewer pieces. */
 static unsigned char *piece_of(const comm_messages *m, const dcp_comm_message *message,
                                uint64_t *bytes) {
     const uint64_t begin = m->piece * PIECE_BYTES;

@@ -13,7 +13,8 @@ struct comm_vote;
 #define COMM_READY_BYTES ((uint64_t)1 << 20)
 #define COMM_READY_FOR_ALL ((uint64_t)4 << 20)
 
-/* One message per destination rank, in rank order, appended piece by piece. */
+/* A buffer that grows as pieces are appended. Holds a single message, or the messages to or from
+ * all ranks, in rank order without gaps. */
 typedef struct comm_message {
     unsigned char *data;
     uint64_t bytes, capacity;
@@ -40,10 +41,10 @@ static inline int comm_message_exchange(dcp_comm *comm, const comm_message *send
                                        receive_bytes, err);
 }
 
-/* Collective, beginning with comm_agree of `status`; `v` is NULL, or a vote of at most 31 words
- * that is held with it. The message of `root` becomes that of all ranks; the others' memory is
- * reused. Costs one all-reduce and one broadcast if the message has at most COMM_READY_FOR_ALL
- * bytes, and only the all-reduce if it has at most 256 bytes. */
+/* Collective, beginning with comm_agree of `status`. `v` is NULL, or a vote of at most 31 words,
+ * which takes part in the same all-reduce. Every rank's `message` becomes the message of `root`;
+ * the other ranks' memory is reused. Costs one all-reduce and one broadcast if the message has at
+ * most COMM_READY_FOR_ALL bytes, and only the all-reduce if it has at most 256 bytes. */
 int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
                                  struct comm_vote *v, dcp_error *err);
 
@@ -82,7 +83,7 @@ int comm_messages_are_collective(const dcp_comm *comm);
 int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, dcp_error *err);
 
 /* Begins an exchange; over MPI its messages are under way when this returns. A communicator has at
- * most one at a time; its collectives may be called meanwhile. */
+ * most one exchange at a time; its collectives may be called meanwhile. */
 void comm_messages_begin(comm_messages *m, dcp_comm *comm, const dcp_comm_message *send,
                          size_t sends, const dcp_comm_message *receive, size_t receives);
 /* Ends an exchange. Afterwards all messages to this rank have arrived, and those that it sent may

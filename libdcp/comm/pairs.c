@@ -14,10 +14,10 @@
 
 #ifndef FIRST_BYTES /* tests set all of these small */
 #define FIRST_BYTES ((uint64_t)16 << 10)
-#define ROUTED_BYTES ((uint64_t)2 << 20) /* if any rank sends or receives more, direct messages */
+#define ROUTED_BYTES ((uint64_t)2 << 20) /* for more per rank, messages go direct */
 #define ROUTED_PEERS 64 /* direct messages to this many peers, or fewer, take a round or two */
 #endif
-#define REST_BYTES ((uint64_t)32 << 20) /* of each further part, at most */
+#define REST_BYTES ((uint64_t)32 << 20) /* the most bytes of each part after the first */
 
 typedef struct packet {
     uint32_t to, from;
@@ -174,7 +174,7 @@ static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t 
  * only for what a rank passes on for others; if it is short, the rank breaks the communicator. */
 
 #ifndef PIECE_BYTES                      /* tests set these small */
-#define PIECE_BYTES ((uint64_t)64 << 20) /* dcp_comm_set_limit states this number */
+#define PIECE_BYTES ((uint64_t)64 << 20) /* documented with dcp_comm_set_limit */
 #define PIPE_BYTES ((uint64_t)512 << 10) /* parts of a broadcast that goes from rank to rank */
 #define HALVE_BYTES ((uint64_t)16 << 10) /* the smallest reduction that ranks divide */
 #define FEW_RANKS 64   /* the most ranks that send straight to the root of a gather */
@@ -336,7 +336,7 @@ static int gather_along_tree(tree_gather *g) {
     return comm_batch_finish(&b);
 }
 
-/* Returns from how many ranks a rank gathers, including itself. */
+/* Returns the number of ranks whose bytes a rank gathers, including itself. */
 static int count_subtree(const pairs_tree *t, int size) {
     const int span = t->parent < 0 ? size : 2 * t->child > 0 ? 2 * t->child : 1;
     return span < size - t->own ? span : size - t->own;
@@ -500,8 +500,8 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
     return alltoall_straight(p, send, to, recv, from);
 }
 
-/* After the step of distance d a rank knows, through others, that the 2 d - 1 ranks below it have
- * come. */
+/* After the step of distance d, a rank knows that the 2 d - 1 ranks below it have entered the
+ * barrier: it has received a message from some of these ranks, and these from the others. */
 static int pairs_barrier(void *ctx) {
     comm_pairs *p = ctx;
     int failed = comm_batch_hear(p);

@@ -85,7 +85,7 @@ static int read_stat(const char *path, stat_fields *out) {
     return 0;
 }
 
-/* /proc may belong to another PID namespace; then it knows processes by other numbers. */
+/* Returns false if /proc belongs to another PID namespace, in which processes have other pids. */
 static int proc_is_ours(void) {
     char text[32] = {0};
     return readlink("/proc/self", text, sizeof text - 1) > 0 && strtol(text, NULL, 10) == getpid();
@@ -115,7 +115,7 @@ int comm_process_has_ended(const comm_process *own, const comm_process *other) {
     if (!comm_process_can_tell(own, other)) return 0;
     if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return 1;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)other->pid);
-    if (read_stat(path, &now) != 0) return 0; /* hidden, or has just ended: see the next check */
+    if (read_stat(path, &now) != 0) return 0; /* hidden, or just ended: the next check finds that */
     if (now.start != other->start) return 1;
     return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
 }

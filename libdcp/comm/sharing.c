@@ -10,9 +10,9 @@
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
-/* A rank that finds the communicator broken does not begin the collective. Otherwise another rank,
- * which still waits in an earlier collective, would take the beginning of this one for the arrival
- * that it waits for. */
+/* A rank that finds the communicator broken does not begin the collective. Another rank may still
+ * wait for it in an earlier collective. That rank would mistake the beginning of this collective
+ * for the arrival that it waits for. */
 static int check_group(const dcp_comm *comm, int failed, const char *what, dcp_error *err) {
     if (!failed && !comm_is_broken(comm)) return DCP_OK;
     return comm_fail_broken(comm, what, err);
@@ -140,7 +140,8 @@ static int make_lists(comm_host *host, const comm_groups *hosts) {
     return host->rounds && host->begins && host->ranks;
 }
 
-/* The failure and the cancelled operation lie in the first page, far from the round. */
+/* The failure and the cancelled operation lie in the first page, away from the first rank's round
+ * number, which other ranks poll. */
 static _Atomic comm_failure *failure_in(unsigned char *memory) {
     return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
 }

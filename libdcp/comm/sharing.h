@@ -26,10 +26,10 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
 
 /* Only for communicators over MPI. */
 
-/* Collective, over messages: makes the ranks of each host share memory (comm->local). Excludes
- * hosts of which a rank can't, and does nothing if any rank of the communicator must not
- * (DCP_SHARED_MEMORY=0). The communicator's collectives then use that memory. If all ranks are on
- * one host, sets comm->shared. */
+/* Collective, over messages: makes the ranks of each host share memory (comm->local). Leaves out a
+ * host if one of its ranks can't share memory. Does nothing if any rank of the communicator must
+ * not share memory (DCP_SHARED_MEMORY=0). The communicator's collectives then use the shared
+ * memory. If all ranks are on one host, sets comm->shared. */
 int comm_host_join(dcp_comm *comm, dcp_error *err);
 
 /* Makes this rank use messages again. */

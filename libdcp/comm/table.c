@@ -21,8 +21,8 @@ static int ask_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
     return DCP_OK;
 }
 
-/* If a rank gets no duplicate, the others give theirs back. The table's other functions have not
- * failed then, so `comm` remains usable. */
+/* If the table makes no duplicate on one rank, the other ranks free theirs. The table's other
+ * functions have not failed then, so `comm` remains usable. */
 static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     dcp_comm *made =
         comm_create(&comm->ops, NULL, comm_watch_share(comm->watch), comm->rank, comm->size);
@@ -87,7 +87,7 @@ static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, 
     return comm_agree(comm, own_status, err);
 }
 
-/* Collective: takes the rank's place from the table. */
+/* Collective: reads the hosts from the table, and sets this rank's place. */
 static int take_place(dcp_comm *comm, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof(uint64_t);
     uint64_t *own = malloc(bytes), *first = malloc(bytes);

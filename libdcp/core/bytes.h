@@ -71,8 +71,8 @@ static inline size_t core_first_from(const uint64_t *number, size_t n, size_t st
     return low;
 }
 
-/* Copies that bypass the processor's cache, since the copy is only read later, by others. So the
- * program's own data stay in the cache. */
+/* Copies that bypass the processor's cache, so the program's own data stay in the cache. The copy
+ * is read only later, by another thread or process. */
 
 /* Like memcpy. Other threads see the bytes once the calling thread has called
  * core_past_cache_end. */

@@ -183,8 +183,8 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
 }
 
 /* Allocates at least *bytes, and sets *bytes to the size. Uses huge pages if there are many
- * tensors: the kernel would take longer to provide as many small pages than everything else
- * takes. */
+ * tensors: the kernel would need more time to provide the same memory in small pages than
+ * dcp_state_add_many needs for everything else. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
     const int is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
     const size_t least = is_large ? LARGE_BLOCK : BLOCK;

@@ -39,7 +39,7 @@ void core_task_fail(core_task *task, int status);
 void core_task_finish(core_task *task);
 
 /* Returns true in the process that made the task. A forked process has a copy of the task, but not
- * its thread, and takes no part in its collectives. */
+ * its thread, and takes no part in the collectives that the work calls. */
 bool core_task_is_own(const core_task *task);
 
 static inline bool core_task_is_done(const core_task *task) {

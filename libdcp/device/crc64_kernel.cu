@@ -1,5 +1,6 @@
 /* The scheme of crc64_scheme.h: each block of threads handles a block of words. The last block to
- * end writes the sum and clears the cell. Integer XOR: the result does not depend on the order. */
+ * end writes the sum and clears the cell. The blocks add to the sum by an integer XOR, so the
+ * result does not depend on their order. */
 #include "device/crc64_scheme.h"
 
 __global__ void __launch_bounds__(SCHEME_THREADS)

@@ -4,8 +4,8 @@
  *
  * A stream here consists of two CUDA streams: one for copies to the host, one for everything else.
  * A checksum's kernel waits until the program's kernels leave room for it. Copies on the same
- * stream would wait for it, although the copy engine is free. Copies to the host and checksums only
- * read, so their order does not matter. */
+ * stream would wait for that kernel, although the copy engine is free. Copies to the host and
+ * checksums only read device memory, so their order does not matter. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ enum { TO_HOST, OTHERS, STREAMS };
 
 typedef struct cuda_stream {
     cudaStream_t streams[STREAMS];
-    int is_behind[STREAMS]; /* its next copy must follow the other stream's operations */
+    int is_behind[STREAMS]; /* this stream's next copy must follow the other's operations */
     cudaEvent_t before;     /* for waiting on the program or on the other stream */
     device_crc64_cell *cell;
     unsigned n;

@@ -246,7 +246,7 @@ void device_pinned_add(device_pinned *pinned, const staging_range *range) {
 int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err) {
     int status = device_staging_send(s, &pinned->batch, STAGING_TO_HOST, err);
     if (!status) status = device_staging_arrive(s, &pinned->batch, err);
-    if (status) { /* nothing may be copied into the memory any more */
+    if (status) { /* wait, so that nothing is copied into the memory after the return */
         device_staging_settle(s);
         pinned->batch.in_flight = 0;
     }

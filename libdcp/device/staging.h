@@ -37,7 +37,7 @@ typedef struct staging_batch {
 } staging_batch;
 
 typedef struct staging {
-    dcp_device device;    /* a copy, as the caller's may be shorter */
+    dcp_device device;    /* a copy, since the caller's struct may be shorter (dcp/size.h) */
     const dcp_device *of; /* the caller's, borrowed; identifies the device */
     void *stream;
     unsigned slots;

@@ -33,7 +33,7 @@ enum { MPI_ANY_SOURCE = -1, MPI_ANY_TAG = -1 };
 enum { MPI_INFO_NULL, MPI_ERRORS_RETURN = 0, MPI_REQUEST_NULL = 0 };
 enum { MPI_COMM_TYPE_SHARED, MPI_MODE_RDWR = 8 };
 
-#define MPI_FILE_NULL 0 /* HDF5 tests for it, to learn that MPI-IO needs no other header */
+#define MPI_FILE_NULL 0 /* without this macro, HDF5 includes mpio.h, which does not exist here */
 #define MPI_BYTE ((MPI_Datatype)1)
 #define MPI_CHAR ((MPI_Datatype)1)
 #define MPI_INT sizeof(int)
