@@ -58,8 +58,8 @@ char *format_folder_path(const char *folder, dcp_layout layout, size_t i, size_t
 int format_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
                              dcp_error *err);
 
-/* Finds the largest number n below `below` for which the folder has at least one shard of n; 0 if
- * there is none. */
+/* *world becomes the largest number n below `below` for which the folder has at least one file
+ * "shard-...-of-n.h5"; 0 if there is none. */
 int format_folder_world(const char *folder, int below, int *world, dcp_error *err);
 
 /* Marks in here[world] which of the `world` shards the folder has, and counts them. */

@@ -98,8 +98,8 @@ int format_hold_is_held(int dir_fd, const char *name) {
 }
 
 /* A step to which this process may not write cannot be claimed, so only holds are checked. A reader
- * that comes after the check finds that the step has lost its name, or holds the step's files
- * without its name. */
+ * may come after this check, before the caller renames the step. Then either the reader finds that
+ * the step has lost its name, or the caller finds the reader's lock before it removes the files. */
 int format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;

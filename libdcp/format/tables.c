@@ -79,8 +79,8 @@ static int has_hole(const unsigned char *table, uint64_t bytes) {
     return 0;
 }
 
-/* Reads in parts, too: if a sparse file claims to be huge, reading its table stops at the first
- * hole. */
+/* The blocks table is read in parts, too: if a sparse file claims to be huge, reading stops at the
+ * first hole in its table. */
 static int append_blocks(packing *p, const format_range *blocks, dcp_error *err) {
     int status = DCP_OK;
     for (uint64_t at = 0, n; at < blocks->bytes && !status; at += n) {

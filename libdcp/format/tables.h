@@ -6,8 +6,8 @@
 #include "io/file.h"
 
 /* A load treats the files of a step as one file: they have consecutive addresses, in the order of
- * their numbers. If some ranks do not see some files, the order is that of the ranks that read
- * them, so each reader has one range of addresses. */
+ * their numbers. If some ranks do not see some files, the files are ordered by the rank that reads
+ * them instead, so each reader has one range of addresses. */
 typedef struct format_file {
     char *path; /* for a hidden file: the path on its reader */
     int reader; /* the rank that reads its tables, and its data for ranks that can't */
@@ -50,7 +50,7 @@ void format_tables_free(format_file *file);
 /* Reads all the bytes through the page cache, or fails. Several threads may read at once. Returns
  * DCP_ERR_UNSUPPORTED if the file is hidden. */
 int format_file_read(format_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err);
-/* Announces that these bytes will be read soon. */
+/* Announces to the kernel that these bytes will be read soon. */
 void format_file_will_read(format_file *file, uint64_t offset, uint64_t bytes);
 
 /* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,

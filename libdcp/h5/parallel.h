@@ -19,8 +19,8 @@ int h5_parallel_close(h5_file *file, dcp_error *err);
 
 /* Opens the dataset of a row for the following transfers; `row` is borrowed. Returns
  * DCP_ERR_CORRUPT if the dataset in the file has another type, shape or offset than the row, is not
- * contiguous, or lies in another file. In a file that was opened for reading, also if the dataset
- * does not exist. */
+ * contiguous, or lies in another file. If the file was opened for reading, a dataset that cannot be
+ * opened is DCP_ERR_CORRUPT, too. */
 int h5_parallel_dataset(h5_file *file, const format_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */

@@ -151,8 +151,8 @@ void io_use_close(io_file *file) {
     io_close(file);
 }
 
-/* A fork holds the lock, so at the moment of a fork every open file is in the list. Only system
- * calls are made while the lock is held. */
+/* A fork holds the lock, so at the moment of a fork every io_unshared that is open is in the list.
+ * Only system calls are made while the lock is held. */
 
 static io_unshared *files;
 

@@ -96,7 +96,7 @@ static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n
     uint64_t lowest = own ? (uint64_t)comm->rank : (uint64_t)comm->size;
     int status = comm_allreduce(comm, &lowest, 1, DCP_REDUCE_MIN, err);
     if (status) return status;
-    if (lowest == (uint64_t)comm->size) /* equal lists would have equal checksums */
+    if (lowest == (uint64_t)comm->size) /* never: equal lists would have equal checksums */
         return core_fail(err, DCP_ERR_MISMATCH, "ranks passed different lists of tensors");
     if (own) snprintf(path, sizeof path, "%s", own);
     status = comm_broadcast(comm, path, sizeof path, (int)lowest, err);
@@ -139,8 +139,8 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
 
 /* Compares replicas. A box's checksum is computed over the checksums of its blocks, in order. If
  * all replicas are equal, the comparison costs one exchange of 8 bytes per replicated box, and one
- * all-reduce. Otherwise the cost does not matter: the arbiters answer which boxes differ, and all
- * ranks examine the first of these boxes. */
+ * all-reduce. Otherwise the cost does not matter: the arbiters report to the holders which boxes
+ * differ, and all ranks examine the first of these boxes. */
 
 typedef struct comparison {
     dcp_comm *comm;

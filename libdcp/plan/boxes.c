@@ -228,9 +228,9 @@ static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     return 1;
 }
 
-/* Fills in the answers. Sets exact[i] to 1 for each tensor i of this arbiter that its boxes cover
- * exactly. If `strict`, returns DCP_ERR_MISMATCH for a tensor that its boxes don't cover. Not
- * collective. */
+/* Fills in the answers. Sets exact[i] to 1 for each tensor i of this arbiter that the ranks' boxes
+ * cover exactly. If `strict`, returns DCP_ERR_MISMATCH for a tensor that they don't cover exactly.
+ * Not collective. */
 static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
                          int strict, unsigned char *exact, dcp_error *err) {
     cover_box *boxes = core_array(a->most + 1, sizeof *boxes);

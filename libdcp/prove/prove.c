@@ -1,5 +1,6 @@
-/* Plans and sums like a save, but writes no file. Each box that this rank keeps is read once, as if
- * it were a separate dataset, and added to the checksums of the whole tensor. */
+/* Plans and computes checksums as a save does, but writes no file. Each box that this rank keeps is
+ * read once, as if it were a separate dataset, and contributes to the checksums of the whole
+ * tensor. */
 #include "dcp/prove.h"
 
 #include <stdlib.h>
@@ -128,7 +129,7 @@ static int compare_replicas(const prover *p, dcp_error *err) {
     return status;
 }
 
-/* Makes the proof from the joined sums of all ranks. Not collective. */
+/* Makes the proof from p->sums, to which all ranks have contributed. Not collective. */
 static int make_proof(const prover *p, dcp_proof **out, dcp_error *err) {
     size_t bytes = 1;
     for (size_t i = 0; i < p->n; i++) bytes += strlen(p->sorted[i]->tensor.path) + 1;

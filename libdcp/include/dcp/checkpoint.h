@@ -28,9 +28,9 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * In layout global, rank 0 reads and checks the tables, and all ranks get them. In layout sharded,
  * each shard's tables are read and checked by one rank; the ranks do so simultaneously. Every rank
  * then knows the tensors' names, types and shapes. For each tensor, one rank stores where the
- * tensor's boxes lie, and loads request this information from it. Shards' files are opened when
- * they are read. At most 64 remain open; fewer if a quarter of the files that the process may open
- * (RLIMIT_NOFILE) is less.
+ * tensor's boxes lie; a load requests this information from that rank. Shards' files are opened
+ * when they are read. At most 64 remain open; fewer if a quarter of the files that the process may
+ * open (RLIMIT_NOFILE) is less.
  *
  * Until the close, the step is held by a lock on its about.json: no writer of the store removes its
  * files, and a load can read them even if a save has replaced the step. A child of fork holds

@@ -132,12 +132,12 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Sets a function that can cancel calls on this communicator. Not collective; applies to this rank
- * alone. Calls that take long call `stop` now and then, on the calling thread. If it returns a
- * value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. This includes calls
- * that have no such option: opening a checkpoint; rebuilds (dcp_store_rebuild, dcp_tiers_load); and
- * the work of dcp_save_async before it returns, which is laying out the files and copying. If the
- * save has started by then, it is cancelled, and dcp_save_wait returns the status. Threads of the
- * library do not call `stop`. NULL: no function. */
+ * alone. Long-running functions of the library call `stop` now and then, on the calling thread. If
+ * it returns a value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. This
+ * includes functions without a `stop` option: opening a checkpoint; rebuilds (dcp_store_rebuild,
+ * dcp_tiers_load); and the work of dcp_save_async before it returns, which is laying out the files
+ * and copying. If the save has started by then, it is cancelled, and dcp_save_wait returns the
+ * status. Threads of the library do not call `stop`. NULL: no function. */
 DCP_API void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx);
 
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Destroy the objects made on it

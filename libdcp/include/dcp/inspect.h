@@ -37,7 +37,7 @@ typedef struct dcp_glance {
  * are known, even on failure.
  * DCP_ERR_CORRUPT: a file is missing, its size differs from the size in its user block, its layout
  * differs from the layout in its name, or the checksum of a user block or of about.json is wrong.
- * DCP_ERR_VERSION: written by a newer format.
+ * DCP_ERR_VERSION: the step was written in a newer format.
  * DCP_ERR_NOT_FOUND: no such folder. */
 DCP_API int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err);
 

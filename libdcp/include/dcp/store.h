@@ -35,8 +35,8 @@ typedef struct dcp_store_options {
     /* Nonzero: a private store, for which each rank passes a directory of its own node; see
      * dcp_store_open. On all ranks or on none. */
     int private_dirs;
-    /* For a private store: "none", "partner" or "rs(K)", what its saves add so that steps survive
-     * the loss of nodes (dcp_store_rebuild). The same on all ranks; NULL: none. */
+    /* For a private store: what its saves add so that steps survive the loss of nodes
+     * (dcp_store_rebuild): "none", "partner" or "rs(K)". The same on all ranks; NULL: none. */
     const char *redundancy;
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
@@ -118,17 +118,18 @@ typedef struct dcp_store_options {
  *
  * Redundancy. With options->redundancy, the ranks of a private store form groups of about eight in
  * different failure domains (options->domain), and each save writes one more file beside every
- * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, K / (members - K) of the size
- * of the group's longest shard; they restore the files of any K members of each group. With
- * "partner" it is a copy of the previous member's file; the copies restore any loss that includes
- * no two neighbours of a group. So a step survives the loss of any K domains ("rs(K)"), or of any
- * one domain ("partner"), with all the directories of their ranks. Saves into such a store have as
- * many shards as ranks. */
+ * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and has K / (members - K) of
+ * the size of the group's longest shard. The strips restore the files of any K members of each
+ * group. With "partner" the file is a copy of the previous member's file; the copies restore any
+ * loss that includes no two neighbours of a group. So a step survives the loss of any K domains
+ * ("rs(K)"), or of any one domain ("partner"), with all the directories of their ranks. Saves into
+ * such a store have as many shards as ranks. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
 
-/* Rebuilds the lost files of a private store's step: of the newest step of which enough is left.
- * Collective, on any number of ranks and with any options->redundancy; call it before a load.
+/* Rebuilds the lost files of a step of a private store. It chooses the newest step that has enough
+ * files left. Collective, on any number of ranks and with any options->redundancy; call it before a
+ * load.
  *
  *   every_byte  1: all files of a step are read, and a damaged file counts as lost; 0: only names,
  *               lengths and headers are checked, until something is found lost

@@ -1,7 +1,7 @@
 /* A list of stores, fastest first: for example memory, which gets every step, a node's disk, which
  * gets some steps, and the shared file system, which gets few. A save goes into the fastest store
  * that is due; slower stores that are due as well are filled in the background from the faster
- * store's files. A load takes the newest step of all stores.
+ * store's files. A load uses the newest step of all stores.
  *
  *     dcp_tier list[] = {DCP_TIER_INIT, DCP_TIER_INIT};
  *     list[0].path = "/dev/shm/run", list[0].every = 1, list[0].keep = 2;
@@ -137,7 +137,7 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
                               const dcp_save_options *options, dcp_error *err);
 
 /* Starts a save of `step` into the fastest store that is due. If none is due, or all that are due
- * have the step, it does nothing. Arguments, and what is borrowed for how long, are those of
+ * have the step, it does nothing. The arguments, and how long each is borrowed, are as for
  * dcp_save_async, with dcp_tiers_fence and dcp_tiers_wait in place of dcp_save_fence and
  * dcp_save_wait. options->layout and options->shards are not used; the stores determine them.
  *
