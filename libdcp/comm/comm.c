@@ -214,9 +214,10 @@ int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err) {
     uint64_t limit = 0;
     int status = DCP_OK;
     if (comm_watch_limit_of(seconds, &limit))
-        status = core_fail(
-            err, DCP_ERR_ARG,
-            "dcp_comm_set_limit: %g s: 0, which is none, to less than 1e9 are needed", seconds);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "dcp_comm_set_limit: %g s: the limit must be at least 0 (no limit) and "
+                           "less than 1e9",
+                           seconds);
     status = comm_agree(comm, status, err);
     if (!status) status = comm_allreduce(comm, &limit, 1, DCP_REDUCE_MAX, err);
     if (!status && comm->watch) comm->watch->limit_ns = limit;

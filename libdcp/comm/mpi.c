@@ -237,7 +237,7 @@ int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err) {
     if (given != MPI_COMM_NULL) return dcp_comm_from_mpi(given, out, err);
     return core_fail(err, DCP_ERR_ARG,
                      "dcp_comm_from_fortran: %lld is no communicator of MPI in Fortran, or is "
-                     "MPI_COMM_NULL; of mpi_f08's type(MPI_Comm) pass the member MPI_VAL",
+                     "MPI_COMM_NULL; with mpi_f08, pass the member MPI_VAL of type(MPI_Comm)",
                      (long long)comm);
 }
 

@@ -62,8 +62,9 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
         if (own[r] == first[r]) continue;
         const int share_here = own[r] < first[r];
         return core_fail(err, DCP_ERR_MISMATCH,
-                         "dcp_comm_from_ops: ranks %d and %d are on %s, says host_of here, and on "
-                         "%s, says that of rank 0: all ranks have to be told the same",
+                         "dcp_comm_from_ops: ranks %d and %d are on %s according to this rank's "
+                         "host_of, but on %s according to rank 0's: host_of must report the same "
+                         "hosts on all ranks",
                          (int)(share_here ? own[r] : first[r]), r,
                          share_here ? "one host" : "two hosts", share_here ? "two" : "one");
     }

@@ -16,12 +16,12 @@ int core_sized_check(const void *given, size_t own_size, const char *init, dcp_e
     const size_t size = size_of(given);
     if (size < sizeof size)
         return core_fail(err, DCP_ERR_ARG,
-                         "a struct's size is %zu: was it made without %s? That sets it", size,
-                         init);
+                         "a struct's size is %zu: was it made without %s, which sets the size?",
+                         size, init);
     if (size > own_size)
         return core_fail(err, DCP_ERR_ARG,
-                         "a struct's size is %zu, in this libdcp, %s, it is %zu: was it made "
-                         "without %s, or by headers that are newer than the library?",
+                         "a struct's size is %zu, but in this libdcp, %s, it is %zu: was it made "
+                         "without %s, or with headers that are newer than the library?",
                          size, dcp_version(), own_size, init);
     return DCP_OK;
 }

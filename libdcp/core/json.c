@@ -432,7 +432,7 @@ int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_err
                          e.column);
     if (!json_is_object(value)) {
         json_decref(value);
-        return core_fail(err, DCP_ERR_ARG, "JSON: an object is needed, as {\"lr\": 0.1}");
+        return core_fail(err, DCP_ERR_ARG, "JSON: an object is needed, such as {\"lr\": 0.1}");
     }
     *out = value;
     return DCP_OK;

@@ -389,8 +389,8 @@ int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     if (status) return status;
     if (state->device && state->device != device)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %s: on device %s, others of the state are on %s: a rank's boxes "
-                         "have to be on one device",
+                         "tensor %s: on device %s, but other boxes of the state are on %s: a "
+                         "rank's boxes have to be on one device",
                          tensor->path ? tensor->path : "(null)", device->name, state->device->name);
     state_box b = {.rank = -1, .device = device, .device_data = data};
     return add_box(state, tensor, box, &b, err);

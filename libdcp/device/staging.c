@@ -146,7 +146,7 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
 static int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
     int code = s->device.wait(s->device.ctx, s->stream, b->event);
-    if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
+    if (code) return range_failed(s, code, &b->ranges[0], "cannot copy or checksum", err);
     b->in_flight = 0;
     return DCP_OK;
 }

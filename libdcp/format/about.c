@@ -196,7 +196,8 @@ int format_about_check_step(const char *dir, const json_t *about, uint64_t step,
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;
     return core_fail_path(core_fail(err, DCP_ERR_CORRUPT,
-                                    "%s/about.json: of step %" JSON_INTEGER_FORMAT ", not %" PRIu64,
+                                    "%s/about.json: it belongs to step %" JSON_INTEGER_FORMAT
+                                    ", not %" PRIu64,
                                     dir, json_integer_value(said), step),
                           dir, err);
 }

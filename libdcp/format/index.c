@@ -202,7 +202,7 @@ static const char *decode_box(const unsigned char *p, const format_userblock *ub
     }
     uint64_t elems = tensor_bytes ? dcp_box_elems(&held, r->tensor.ndim) : 0;
     if (r->bytes != elems * dcp_dtype_bytes(r->tensor.dtype))
-        return "its bytes are not those of its shape";
+        return "its size does not match its shape";
     if (!r->bytes) return r->offset ? "it has an offset without bytes" : NULL;
     if (r->offset < USERBLOCK_BYTES || r->offset > ub->file_bytes ||
         r->bytes > ub->file_bytes - r->offset)

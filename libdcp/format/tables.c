@@ -208,8 +208,8 @@ static int check_visible(const format_file *file, dcp_error *err) {
     if (!file->hidden) return DCP_OK;
     return core_fail_path(
         core_fail(err, DCP_ERR_UNSUPPORTED,
-                  "%s can be read on rank %d and not here: dcp_load brings its tensors", file->path,
-                  file->reader),
+                  "%s can be read on rank %d and not here: dcp_load can load its tensors",
+                  file->path, file->reader),
         file->path, err);
 }
 

@@ -31,7 +31,8 @@ int io_striping_is_asked(const io_striping *asked) { return asked->count || aske
 int io_striping_check(const io_striping *asked, dcp_error *err) {
     if (asked->count < IO_STRIPING_ALL || asked->count > MOST_SERVERS)
         return core_fail(err, DCP_ERR_ARG,
-                         "stripe_count: %lld; from 1 to %d object servers are possible, or -1: all",
+                         "stripe_count: %lld: from 1 to %d object servers are possible, or -1 for "
+                         "all",
                          (long long)asked->count, MOST_SERVERS);
     if (asked->bytes % LEAST_BYTES || asked->bytes > UINT32_MAX)
         return core_fail(err, DCP_ERR_ARG,

@@ -94,7 +94,8 @@ def test_damage_of_about_json():
     for what, change, reason in (
             ("gone", lambda d: os.remove(f"{d}/about.json"), "about.json is missing"),
             ("flipped", lambda d: flip(f"{d}/about.json", 20), "about.json: the checksum"),
-            ("another step's", lambda d: shutil.copy("c/step-00000003/about.json", d), "about.json: of step 3, not 1")):
+            ("another step's", lambda d: shutil.copy("c/step-00000003/about.json", d),
+             "about.json: it belongs to step 3, not 1")):
         with cases.part(what):
             check_broken("step-00000001", change, reason)
 

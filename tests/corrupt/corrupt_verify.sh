@@ -68,7 +68,7 @@ cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
 
 # Another step's files.
 "$MAKE_CHECKPOINT" "$dir/other" 8
-cp "$dir/other/step-00000008/about.json" "$step"; expect 1 "about.json: of step 8, not 7" "$step"; restore
+cp "$dir/other/step-00000008/about.json" "$step"; expect 1 "about.json: it belongs to step 8, not 7" "$step"; restore
 cp "$dir/other/step-00000008/state.h5" "$step"; expect 1 "the folder says step 7, meta says 8" "$step"; restore
 expect 0 intact "$step"
 

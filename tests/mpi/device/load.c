@@ -87,7 +87,7 @@ static void failures(const scratch *s, stand_in *d, const given *g) {
         {STAND_IN_TO_DEVICE, 3, DCP_ERR_DEVICE, "cannot copy to the device"},
         {STAND_IN_CHECKSUM, 1, DCP_ERR_DEVICE, "cannot take the checksum"},
         {STAND_IN_RECORD, 0, DCP_ERR_DEVICE, "cannot record"},
-        {STAND_IN_WAIT, 0, DCP_ERR_DEVICE, "copying or summing"},
+        {STAND_IN_WAIT, 0, DCP_ERR_DEVICE, "cannot copy or checksum"},
         {STAND_IN_CALLS, 2, DCP_ERR_DEVICE, "another checksum on the device"},
     };
     dcp_checkpoint *ckpt = NULL;

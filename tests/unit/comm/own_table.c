@@ -327,7 +327,8 @@ static void the_table_tells_hosts_wrongly(table_seat *seat, void *unused) {
     NEED(dcp_comm_from_ops(&ops, seat, seat->rank, TABLE_RANKS, &comm, &failure) ==
          DCP_ERR_MISMATCH);
     NEED(failure.rank == 1 && strstr(failure.message, "rank 1: ") == failure.message);
-    NEED(strstr(failure.message, "ranks 0 and 2 are on two hosts, says host_of here, and on one"));
+    NEED(strstr(failure.message, "ranks 0 and 2 are on two hosts according to this rank's host_of, "
+                                 "but on one according to rank 0's"));
     NEED(failure.n_ranks == 1 && failure.ranks[0] == 1);
     told = FAILS;
     NEED(dcp_comm_from_ops(&ops, seat, seat->rank, TABLE_RANKS, &comm, &failure) == DCP_ERR_COMM);
