@@ -85,8 +85,8 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
 }
 
 /* Reads the steps and what their about.json say. In a shared store, the about.json of the newest
- * step is enough: the store has all saves of the run, and the newest save knows what the others
- * know. */
+ * complete step is enough, or, if it is missing or damaged, that of the next older step: the store
+ * has all saves of the run, and each save records what the earlier ones recorded. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
     int is_read = 0, status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
@@ -113,9 +113,11 @@ static const node_step *find_complete(const node_steps *own, uint64_t step) {
 
 static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Returns how late the latest information is that a node without a complete copy has about the
- * step. That is either a save of the step that the node has set aside, which counts as later than
- * that save itself, or a point at which the run went back to before the step. */
+/* Nodes compare what they know about a step by numbers, called words: later information has a
+ * larger word. This function returns the word of a node that has no complete copy of the step, or 0
+ * if the node knows nothing about the step. The information is either a save of the step that the
+ * node has set aside, which counts as later than that save itself, or a point at which the run went
+ * back to a step before this one. */
 static uint64_t word_without(const node_steps *own, uint64_t step) {
     uint64_t last = 0;
     for (const node_step *s = own->list; s < own->list + own->n; s++)
@@ -213,19 +215,20 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* What a store learns about the run that it belongs to. */
+/* What a store that was absent learns about its run. */
 typedef struct returned_news {
     const store_lineage *run;
-    store_past parting; /* where the store's own saves left the run */
+    store_past parting; /* where the store's own saves left the run, if they are a branch */
 } returned_news;
 
-/* Returns true if the store's own saves record `past` as well. Then a step that exists nevertheless
- * was renamed back. */
+/* Returns true if the lineage of the store's own saves implies `past` as well. So if a step is past
+ * because of `past` and exists nevertheless, somebody has renamed it back. */
 static int has_known(const dcp_store *store, const store_lineage *run, store_past past) {
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
-/* Returns a step. Neither it nor earlier steps are past because of what is new to the store. */
+/* Returns the step after which the news can make steps past, so only later steps have to be
+ * examined. Returns UINT64_MAX if there is nothing new. */
 static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
     const store_lineage *run = news->run;
     uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;

@@ -1,30 +1,32 @@
-/* Nodes of a private store, and stores of a list, that were away while the run continued without
- * them. */
+/* Nodes of a private store, and stores of a list, that were absent while the run continued without
+ * them. store/store.h defines the terms: lineage, past, branch. */
 #pragma once
 
 #include "store/store.h"
 
 /* Collective; called when the store is opened. On each node, sets aside the steps that other nodes
- * have saved again or set aside since. Otherwise redundancy could rebuild a superseded step from
- * the files of such a node, or mix them with the files of the later save. Gives the store's next
- * save a higher number than any save of any node has.
+ * saved again, or set aside, while this node was absent. Otherwise redundancy could rebuild a
+ * superseded step from the files of the node that was absent, or mix them with the files of the
+ * later save. Chooses the number of the store's next save, which is higher than the number of any
+ * save on any node.
  *
- * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of a step could not be read. In a private store
- * this can be any step; in a shared store only the newest step's is read. If the file is missing or
- * damaged, the save is unknown and its step remains. */
+ * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of a step could not be read. In a private store the
+ * about.json of every step is read; in a shared store, only that of the newest complete step whose
+ * about.json is intact. It is no error if about.json is missing or damaged: then it is unknown
+ * which save the step is from, and the step remains. */
 int store_returned_settle(dcp_store *store, dcp_error *err);
 
-/* Collective. `run` is the lineage that the latest save records, in whichever store it is. On each
- * node, sets aside two kinds of the run's steps:
- * - steps that are past according to `run`. A step that is past according to this store's own
- *   saves, too, was renamed back by hand, and remains;
- * - steps of a branch that `run` does not know.
+/* Collective. `run` is the lineage that the latest save in any store of the list records. On each
+ * node of this store, sets aside two kinds of steps that have the run's id:
+ * - steps that are past according to `run`. But if such a step is past according to this store's
+ *   own saves, too, it remains: somebody renamed it back by hand;
+ * - steps of a branch, from the point at which the branch left the run.
  * Steps of other runs remain. From now on the store's saves belong to the run. The errors are those
  * of store_returned_settle. */
 int store_returned_forget(dcp_store *store, const store_lineage *run, dcp_error *err);
 
-/* Returns the id of the lineage of the store's saves, even before the first save. Returns the same
- * on all ranks. */
+/* On leaders, returns the id of the run to which the store's saves belong. If the store has no
+ * saves yet, returns the id that its first save will record, which is the same on all ranks. */
 uint64_t store_returned_id(const dcp_store *store);
 
 struct json_t;
@@ -33,10 +35,11 @@ struct json_t;
  * Returns 0, or -1 if memory is short. */
 int store_returned_describe(const dcp_store *store, struct json_t *about);
 
-/* Called when later steps were set aside in all stores of a list. From now on all saves of this
- * store record that the run went back, even if the run goes back once more before the first of
- * these saves. */
+/* Called when the run has gone back and later steps were set aside in all stores of a list. From
+ * now on all saves of this store record that the run went back, even if it goes back once more
+ * before the next save. */
 void store_returned_go_back(dcp_store *store);
 
-/* Records that the save that store_returned_describe described is published. */
+/* Called when the save that store_returned_describe has described is published. Records this save
+ * and its lineage in *store. */
 void store_returned_note(dcp_store *store);

@@ -8,11 +8,23 @@
 #include "dcp/store.h"
 #include "store/lock.h"
 
-/* The lineage: what the saves of a store record about their run, in particular to which steps the
- * run has gone back. */
+/* The lineage of a run: what the saves of a store record about their run, mainly to which steps the
+ * run has gone back. A node or a store that was absent while its run continued compares its own
+ * steps with the lineage of the latest save, and so finds out which of them no longer belong to the
+ * run. Terms:
+ *
+ * - A run goes back to a step if it continues from that step although it has saved later ones.
+ * - Each save has a number. A later save has a higher number (store/returned.c).
+ * - A save is past if it was superseded because the run went back: it was made before the run went
+ *   back, and its step is later than the step to which the run went back. Then the step of the save
+ *   is called past, too.
+ * - A store_past implies another one, P, if all saves that are past because of P are also past
+ *   because of the first one.
+ * - A branch consists of saves that only some stores of a list got, while the others were absent,
+ *   and from which the run did not continue. These saves have the run's id. */
 
-/* A point at which the run went back to step `to`. A save of a later step is past, which means
- * superseded, if the number of the save is below `number`. */
+/* A point at which the run went back to step `to`. `number` is the number of the first save after
+ * this point. So the saves of steps after `to` are past if their numbers are below `number`. */
 typedef struct store_past {
     uint64_t to, number;
 } store_past;
@@ -20,36 +32,37 @@ typedef struct store_past {
 #define STORE_PASTS 64
 
 typedef struct store_lineage {
-    uint64_t id;   /* the run's; kept by every run that continues from its steps; 0: none */
+    uint64_t id;   /* identifies the run, which keeps it when it goes back; 0: none */
     uint64_t last; /* number of the latest save that records the lineage */
     uint64_t n;
     store_past pasts[STORE_PASTS]; /* ascending by number; none of them implies another */
 } store_lineage;
 
-/* Adds `past` to the lineage. If there are too many, drops the one with the lowest number. The
- * remaining ones imply what it says, except about the steps after its `to`, up to the `to` of the
- * next one: the run had saved these again before it went back to that step. */
+/* Adds `past` to the lineage, unless its number is 0 or the lineage implies it. Removes the
+ * elements that `past` implies. If there are then too many, drops the one with the lowest number:
+ * the remaining elements imply what the dropped one says, except about the steps after its `to` up
+ * to the `to` of the next element. The run had saved those steps again before it went back to the
+ * `to` of the next element. */
 void store_lineage_add(store_lineage *lineage, store_past past);
 
-/* Replaces the lineage by `other` if `other` is from a later save. The writer of that save knew
- * everything that the stores present then had recorded. If a store that was not present records
- * anything else, this concerns a branch that the run has left. */
+/* Replaces the lineage by `other` if a later save recorded `other`. The writer of the later save
+ * knew what all stores that were present had recorded until then. So anything else that an absent
+ * store has recorded concerns a branch. */
 void store_lineage_follow(store_lineage *lineage, const store_lineage *other);
 
-/* Returns where `branch` left the run that `lineage` describes: the first past of `branch` that
- * `lineage` does not imply. From there on, the branch's saves do not belong to the run: those of
- * steps after the returned `to` whose number is at least the returned `number`. The returned number
- * is 0 if the branch did not leave the run. */
+/* Returns the point at which `branch` left the run that `lineage` describes: the first store_past
+ * of `branch` that `lineage` does not imply. The saves of the branch after this point do not belong
+ * to the run: these are the saves of steps after the returned `to` whose numbers are not below the
+ * returned `number`. If the branch did not leave the run, the returned number is 0. */
 store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch);
 
-/* Returns true if the lineage implies that all saves of steps after `past.to` are past if their
- * numbers are below `past.number`. */
+/* Returns true if the lineage implies `past`. */
 int store_lineage_has(const store_lineage *lineage, store_past past);
 
 struct json_t;
 
-/* Reads the lineage from about.json of the save with that number. If there is none, n and id are
- * 0. */
+/* Reads the lineage from `about`, the about.json of the save with that number. If about.json has no
+ * lineage, n and id are 0. */
 void store_lineage_read(store_lineage *lineage, const struct json_t *about, uint64_t number);
 
 /* Adds the lineage to about.json. Returns 0, or -1 if memory is short. */

@@ -25,9 +25,9 @@
 #include "store/store.h"
 #include "tiers/drain.h"
 
-/* Gives all stores the same next save number, so every later save, into whichever store, has a
- * higher number than all saves so far. So it can be determined which steps of a store that was away
- * are past. */
+/* Gives all stores the same next save number, so a later save into any store has a higher number
+ * than all saves so far. When a store that was absent returns, the numbers show which of its steps
+ * are past (store/store.h). */
 static void number_alike(dcp_tiers *tiers) {
     uint64_t next = 0;
     for (size_t i = 0; i < tiers->n; i++)
