@@ -27,8 +27,9 @@
 struct load_job;
 
 /* A load selects tensors, plans, moves bytes, proves what arrived, and casts. If the ranks' boxes
- * cover a tensor exactly, the checksums of what arrived in memory, added up over all ranks, prove
- * it. Of any other tensor, each block of which some rank needs a part is proven (proofs.h). */
+ * cover a tensor exactly, the tensor is proven by the checksums of what arrived in memory, added up
+ * over all ranks. In any other tensor, the load proves each block of which some rank needs a part
+ * (proofs.h). */
 
 /* Computes the checksum of a replica, or of the box that it is compared with. */
 static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
@@ -53,7 +54,7 @@ static int by_keeper(const void *a, const void *b) {
     return (x->keeper_rank > y->keeper_rank) - (x->keeper_rank < y->keeper_rank);
 }
 
-/* Appends, as u64s: the tensor's number, the checksum, and the start and count of each
+/* Appends to `out`, as u64s: the tensor's number, the checksum, and the start and count of each
  * dimension. */
 static int pack_replica(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                         comm_message *out, dcp_error *err) {
@@ -148,10 +149,10 @@ static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const p
 }
 
 /* Collective. Equal boxes of several ranks must hold equal bytes. The sum of checksums counts each
- * box once, so it proves only the keeper's bytes. So each rank sends the checksums of its replicas,
- * as they arrived in memory, to their keepers, which compare them with their own. Boxes of tensors
- * that are not covered exactly are left out. The message of DCP_ERR_CORRUPT names the tensor and
- * the rank. */
+ * box once, so it proves only the keeper's bytes. Therefore each rank computes the checksums of its
+ * replicas as they arrived in memory, and sends them to the replicas' keepers. A keeper compares
+ * them with the checksums of its own boxes. Boxes of tensors that are not covered exactly are left
+ * out. The message of DCP_ERR_CORRUPT names the tensor and the rank. */
 static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const staging *on_device, dcp_error *err) {
     comm_message send = {0}, receive = {0};
@@ -272,9 +273,9 @@ static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
 /* The two halves of a load, load_plan and load_run. They may be called in different threads: a load
  * in flight is planned in the caller's thread and runs in another one. */
 
-/* Collective. Plans until all ranks know what they will read. Requires that begin_job has filled in
- * the job. `state` is borrowed until load_end; the lists of the options are not used after the
- * return. */
+/* Collective. Plans the load: afterwards each rank knows what it will read. Requires that begin_job
+ * has filled in the job. `state` is borrowed until load_end; the lists of the options are not used
+ * after the return. */
 static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose(l, state, err);
@@ -315,15 +316,15 @@ static void load_end(load_job *l) {
 }
 
 /* The public functions: dcp_load returns when the load is complete; dcp_load_async starts a load in
- * flight, beside which the caller continues.
+ * flight, and the caller continues while bytes are read.
  *
  * The caller's thread plans a load in flight; another thread reads, over a duplicate of the
- * checkpoint's communicator. If there can be no such thread, dcp_load_wait reads, or an earlier
- * call that needs exclusive use of the checkpoint. In both cases all ranks call the collective
- * functions in the same order. */
+ * checkpoint's communicator. If there can be no such thread, the caller's thread reads, in
+ * dcp_load_wait or in an earlier call that needs exclusive use of the checkpoint. In both cases all
+ * ranks call the collective functions in the same order. */
 
 struct dcp_loading {
-    reader_user user;      /* first: the checkpoint points to it */
+    reader_user user;      /* must be the first member: the checkpoint points to it */
     load_job job;          /* its ckpt is NULL once the load has ended */
     dcp_comm *thread_comm; /* a duplicate of the checkpoint's; NULL: there can be no thread */
     core_task task;

@@ -300,8 +300,9 @@ void load_pieces_free(load_job *l) {
     free(l->home_provers);
 }
 
-/* Makes the piece of the box that the dataset holds; returns 0 if it holds none. Boxes that several
- * ranks may need are not bulk: aggregators read them once for all these ranks. */
+/* Makes a piece of the part of the box that the dataset holds. Returns 0 if the dataset holds no
+ * part of the box. Boxes that several ranks may need are not bulk: aggregators read them once for
+ * all these ranks. */
 static int make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
                       move_piece *out) {
     const state_box *box = b->box;

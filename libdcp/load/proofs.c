@@ -261,7 +261,8 @@ static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_err
     const reader_tensor *t = l->chosen.stored[tensor];
     const uint64_t *sums = c->sums + c->first[tensor];
     const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
-    /* Otherwise another thread may be setting t->datasets at this moment. */
+    /* t->datasets may be used only if the rows are here: otherwise another thread may be setting it
+     * at this moment. */
     const int is_here = l->ckpt->rows == READER_ROWS_HERE;
     reader_dataset *expanded = NULL;
     int status =

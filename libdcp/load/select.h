@@ -12,8 +12,8 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective. Adds to the vote `v` the checks that all ranks passed the same options and called the
- * same function, and runs the vote. */
+/* Collective. Adds two checks to the vote `v`, and runs the vote: that all ranks passed the same
+ * options, and that all ranks called the same function. */
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
                       comm_vote *v, dcp_error *err);
 

@@ -70,8 +70,8 @@ void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned 
     if (f->piece->box) move_progress_written(x->transfer->progress, f->bytes);
 }
 
-/* Starts reading or writing pages [first, end) of the domain that starts at `start`; a file may end
- * in between. */
+/* Starts reading or writing pages [first, end) of the domain that starts at `start`; these pages
+ * may belong to several files. */
 static void start_pages(const move_transfer *t, uint64_t start, size_t first, size_t end,
                         unsigned slot, unsigned char *buffer) {
     uint64_t at = start + first * PAGE_BYTES, stop = start + end * PAGE_BYTES;

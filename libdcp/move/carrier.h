@@ -32,8 +32,8 @@ typedef struct move_exchange {
 int move_exchange_open(move_exchange *x, const struct move_transfer *t, dcp_error *err);
 void move_exchange_close(move_exchange *x);
 
-/* Asks whether the move is cancelled. If it is, sets x->status and reports that the caller's memory
- * is free. Called once per window. Not collective. */
+/* Asks the caller whether to cancel the move. If so, sets x->status and reports that the caller's
+ * memory is free. Called once per window. Not collective. */
 void move_exchange_ask(move_exchange *x);
 
 /* Walks this rank's fragments in the domain. Each walk (numbered `walk`) must request windows in
@@ -41,8 +41,8 @@ void move_exchange_ask(move_exchange *x);
 void move_exchange_walk(const move_exchange *x, int walk, const move_domain *domain,
                         move_fragment_fn fn, void *ctx);
 
-/* The first copies a fragment's bytes from its box, the second into its box. Both add the bytes to
- * the checksums. */
+/* move_exchange_fetch copies a fragment's bytes from its box to `to`; move_exchange_put copies them
+ * from `from` into the box. Both add the bytes to the checksums. */
 void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char *to);
 void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned char *from);
 
@@ -146,8 +146,8 @@ void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
 /* Copies the received fragments into the areas, whose pages must be ready. */
 void move_carriers_place(move_carriers *c, const move_half *half);
 
-/* From the file, as are the functions that follow; `i` is a window's index in the list. Clears the
- * window's bits before ranks set any. */
+/* From the file, like the functions that follow, in which `i` is a window's index in the list.
+ * Clears the window's bits before ranks set any. */
 void move_carriers_forget(move_carriers *c, size_t i);
 /* Sets the bits of those pages of the domain that contain fragments of this rank. */
 void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32_t number,

@@ -28,7 +28,7 @@
 /* The maximum number of bytes that a group has in, or needs from, the domains of other groups in
  * one window, unless a single domain exceeds it. */
 #define MOVE_FOREIGN_BYTES (12u << 20)
-#define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* the most of a domain */
+#define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* the most pages of a domain */
 /* The maximum number of aggregators if there is a single host, and on each host if there are
  * several. With several hosts, usually all ranks of a host are aggregators, so those that also
  * write bulk parts write no more than others. */
@@ -54,7 +54,7 @@ typedef struct move_windows {
     uint64_t last; /* the last domain that has any bytes; without reader ranges only */
     /* the first domain in the row of `last`; UINT64_MAX: there is only one row */
     uint64_t last_row;
-    uint64_t count; /* number of windows below the end */
+    uint64_t count; /* number of all windows, listed or not */
     /* The windows to move, ascending. With several groups: those in which this rank's group takes
      * part. With a single group: those in which any rank has a fragment. If is_apart: those in
      * which this rank has a fragment. */

@@ -159,9 +159,10 @@ static int write_device_parts(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
-/* Writes the other boxes. Short parts share a slot and go to the disk together, which costs fewer
- * interrupts. Parts are checksummed while the previous slot is in flight. If somebody waits for the
- * memory and little is left, the rest is copied immediately and written from the copy. */
+/* Writes the boxes that are not on a device. Short parts share a slot and go to the disk together,
+ * which costs fewer interrupts. Parts are checksummed while the previous slot is in flight. If
+ * somebody waits for the memory and little is left, the rest is copied immediately and written from
+ * the copy. */
 typedef struct bulk_writer {
     const move_transfer *transfer;
     int may_copy; /* the rest may be copied, to release the memory sooner */
@@ -326,8 +327,8 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
  *
  * Each page is written by one rank and synced by its writer. That is correct on local file systems,
  * and on all network and parallel ones whose clients cache no page that another node wrote, or drop
- * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
- * all file systems that no other engine lists. */
+ * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the default:
+ * the engine for all file systems that no other engine lists. */
 
 /* With several hosts, only runs that contain whole domains are bulk. Then each MiB of the file has
  * one writer, and requests stay large even if many ranks hold short runs of a tensor. */

@@ -109,9 +109,10 @@ int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
  * from a source, from a device, or from several places in memory. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
 
-/* The first returns how many of the `bytes` bytes at `offset` of the dataset belong to a single
- * block of each kind of checksum that the piece has. The second adds the raw checksum `raw` of that
- * many bytes to these checksums. */
+/* A piece has up to three kinds of checksums, and the blocks of each kind end elsewhere.
+ * move_piece_in_block returns how many of the `bytes` bytes at `offset` of the dataset lie in one
+ * block of every kind. move_piece_add adds the raw checksum `raw` of at most so many bytes to the
+ * checksums of all kinds. */
 uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes);
 void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 
@@ -119,7 +120,7 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                     uint64_t bytes);
 
-/* Does the same for bytes in the box's memory, beginning at its box_offset. */
+/* Does the same for bytes in the box's memory, from offset `box_offset` of the box. */
 void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
                            uint64_t bytes);
 

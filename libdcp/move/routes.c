@@ -156,8 +156,8 @@ static void merge_entries(tally *t) {
     t->n = n;
 }
 
-/* Adds up the entries of the group's ranks. Collective in the group; `status` is this rank's so
- * far. If one of these ranks has failed, *width becomes 0 on all of them. */
+/* Adds up the entries of the group's ranks. Collective in the group; `status` is this rank's status
+ * so far. If one of these ranks has failed, *width becomes 0 on all of them. */
 static int add_up_in_group(agreeing *a, int status, int *width) {
     const move_windows *w = a->w;
     uint64_t lacking = status != DCP_OK;
@@ -210,7 +210,7 @@ static int take_entries(agreeing *a, const comm_message *in) {
 }
 
 /* Used with reader ranges: sends this rank's entries to the carriers of its group. Collective. All
- * ranks find out whether one of them has failed; `status` is this rank's so far. */
+ * ranks find out whether one of them has failed; `status` is this rank's status so far. */
 static int tell_carriers(agreeing *a, int status) {
     const comm_groups *g = a->w->groups;
     comm_message out = {0}, in = {0};

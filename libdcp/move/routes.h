@@ -30,7 +30,8 @@ typedef struct move_routes {
     move_partner *partners; /* this rank's, sorted by rank; only those with traffic */
     int n_partners;
     int is_one_message; /* to the file: a single message per partner for all windows */
-    /* the largest sum over partners: of any window, or of the single messages */
+    /* The largest number of bytes that all partners' `own`, or all their `theirs`, have together:
+     * in any window or, if is_one_message, in the single messages. */
     uint64_t most_own, most_theirs;
     /* per window of the list: whether a partner's `own`, or its `theirs`, includes the window */
     unsigned char *has_own, *has_theirs;
@@ -44,12 +45,12 @@ typedef struct move_routes {
  * offset in the receiving group's domains of the window, and a u32 with its length. */
 #define MOVE_HEAD_BYTES 8
 
-/* Chooses the windows' width, and fills in `routes`. Collective. `status` is this rank's so far.
- * *apart says whether this rank can read apart (domain.h); it becomes 1 if all ranks can, and 0
- * otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no routes. */
+/* Chooses the windows' width, and fills in `routes`. Collective. `status` is this rank's status so
+ * far. *apart says whether this rank can read apart (domain.h); it becomes 1 if all ranks can, and
+ * 0 otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no routes. */
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
                       int to_file, int *apart, move_windows *w, dcp_error *err);
-/* Fills in w->list, and lets all ranks agree on the status. Collective. `status` is this rank's so
- * far, which includes routes->status. */
+/* Fills in w->list, and lets all ranks agree on the status. Collective. `status` is this rank's
+ * status so far, which includes routes->status. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err);
 void move_routes_free(move_routes *t);

@@ -36,8 +36,8 @@ void move_progress_read(move_progress *progress, uint64_t bytes);
 /* Returns DCP_ERR_CANCELLED if the caller or another rank gave up, so the rest can be skipped.
  * Returns DCP_OK if `progress` is NULL. */
 int move_progress_status(const move_progress *progress, dcp_error *err);
-/* Does the same, but asks the caller first. Used if the last question may be long ago, and before
- * anything that cannot be undone. */
+/* Does the same, but first asks the caller whether to give up. Called if the caller may not have
+ * been asked for a long time, and before anything that cannot be undone. */
 int move_progress_ask(move_progress *progress, dcp_error *err);
 
 /* Reports the end of a phase, and returns its duration. `progress` may be NULL. */
@@ -119,9 +119,9 @@ const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
                          uint64_t bytes, uint64_t address);
 
-/* Ends a move; `status` is this rank's so far. Collective, unless is_agreed_later. Joins the sums
- * over all ranks. Afterwards a save does not read the caller's memory any more (if is_last), and
- * all bytes of a load have arrived on the device. */
+/* Ends a move; `status` is this rank's status so far. Collective, unless is_agreed_later. Joins the
+ * sums over all ranks. Afterwards a save does not read the caller's memory any more (if is_last),
+ * and all bytes of a load have arrived on the device. */
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
 
 /* Boxes that are read only for their checksums. */

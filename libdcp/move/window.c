@@ -138,7 +138,7 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
  * APART of the bytes that it reads. */
 #define APART 64
 
-/* Returns an upper bound of the size of the pages that the piece's fragments touch. */
+/* Returns an upper bound on the size of the pages that the piece's fragments touch. */
 static uint64_t bytes_of_fragments(const move_piece *p) {
     const uint64_t runs = p->copy->runs,
                    each = core_round_to_pages(p->copy->run_bytes) + PAGE_BYTES;

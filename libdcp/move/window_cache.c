@@ -4,7 +4,8 @@
 #include "move/domain.h"
 #include "move/transfer.h"
 
-/* Returns a fingerprint of the sharing groups and the hosts of all ranks, which must be known. */
+/* Returns a fingerprint of the sharing groups and the hosts of all ranks. Both must have been found
+ * already. */
 static uint64_t places_of(const dcp_comm *comm) {
     const size_t bytes = (size_t)comm->size * sizeof(int);
     const uint64_t raw = core_crc64_raw(~0ULL, comm->local.groups->of, bytes);
