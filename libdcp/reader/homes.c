@@ -81,8 +81,8 @@ static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *f
     return status;
 }
 
-/* Each message begins with the user blocks of the files that its sender reads. This returns the
- * number of these words. */
+/* Each message begins with the user blocks of the files that its sender reads. Returns the number
+ * of words of the user blocks in each message that this rank sends. */
 static uint64_t words_of_facts(const dcp_checkpoint *ckpt) {
     uint64_t words = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)

@@ -28,7 +28,7 @@ int reader_spread_begin(reader_spread *spread, dcp_error *err);
 uint64_t *reader_spread_place(reader_spread *spread, int rank, uint64_t words);
 
 /* Collective; begins with comm_agree of `status`. Pass any failure of the functions above as
- * `status`. Then `in` contains `received` bytes from each rank, in rank order. */
+ * `status`. Afterwards `in` contains `received` bytes from each rank, in rank order. */
 int reader_spread_exchange(reader_spread *spread, int status, dcp_error *err);
 
 void reader_spread_free(reader_spread *spread);

@@ -86,8 +86,8 @@ static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     return status;
 }
 
-/* Opens the step's folder on this rank. If the folder cannot be opened, the files will be opened by
- * their paths, which is no failure. Returns DCP_ERR_NOT_FOUND if the step is being removed. */
+/* Opens the step's folder on this rank. It is not a failure if the folder cannot be opened: then
+ * the files are opened by their paths. Returns DCP_ERR_NOT_FOUND if the step is being removed. */
 static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_error *err) {
     ckpt->hold = format_hold_open(folder, locks, &ckpt->gone);
     if (!ckpt->hold || !ckpt->hold->is_claimed) return DCP_OK;

@@ -187,8 +187,8 @@ int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const u
     return core_fail(err, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index");
 }
 
-/* Computes the digest of a row. It does not depend on the number of blocks before the row, and
- * covers the row's own blocks only by the dataset's checksum. */
+/* Computes the digest of a row. The digest does not depend on the number of blocks before the row.
+ * Of the row's own blocks, it includes only the dataset's checksum. */
 static uint64_t digest_of(const reader_packed *p, const uint64_t *row, uint32_t dims) {
     uint64_t raw = core_crc64_raw(~0ULL, &row[AT_PLACE], 8);
     raw = core_crc64_raw(raw, &row[AT_OFFSET], 8 * (HEAD - AT_OFFSET + 2 * dims));

@@ -26,7 +26,8 @@ void reader_names_free(reader_names *names);
 /* The tables that a rank has read from its own files. */
 typedef struct reader_own_files {
     dcp_checkpoint *ckpt;
-    /* number of the first of them, whose meta becomes the checkpoint's; SIZE_MAX: there are none */
+    /* number of the first of these files, whose meta becomes the checkpoint's; SIZE_MAX: this rank
+     * reads no file */
     size_t first;
     reader_names names;
     comm_message rows; /* packed; they number the tensors as `names` does */

@@ -34,9 +34,10 @@ static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
-/* Finds which of the v->shards files this rank sees. The rank that saved shard f should read it, or
- * the next rank that sees it: readers[f] is the distance from the rank that saved it to this one,
- * or UINT64_MAX if this rank does not see it. */
+/* Finds which of the v->shards files this rank sees. Shard f should be read by rank f modulo the
+ * number of ranks, which usually has saved it, or by the next rank that sees it. Sets readers[f] to
+ * the distance from the former rank to this one, or to UINT64_MAX if this rank does not see the
+ * file. */
 static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
     free(v->readers);

@@ -12,8 +12,8 @@ typedef struct redundancy_output {
     char *tmp, *path;
 } redundancy_output;
 
-/* Creates the file with space for `bytes` bytes after the first `start`. Checksums are computed for
- * blocks of `block_bytes`. If it fails, it leaves no file behind. */
+/* Creates the file, with space for `bytes` bytes after its first `start` bytes. Checksums are
+ * computed for blocks of `block_bytes`. If it fails, it leaves no file behind. */
 int redundancy_output_begin(redundancy_output *o, const char *folder, const char *name,
                             uint64_t start, uint64_t bytes, uint64_t block_bytes, dcp_error *err);
 

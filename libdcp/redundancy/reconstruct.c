@@ -83,7 +83,7 @@ int redundancy_losses_survived(const redundancy_survey *s) {
     return least;
 }
 
-/* Some groups are rebuilt at a time. For each stripe, just enough intact strips are sent to the
+/* Groups are rebuilt a few at a time. For each stripe, just enough intact strips are sent to the
  * ranks that write the lost ones. A rebuilt shard gets its name only if its checksum equals the one
  * in the redundancy files. The survey has checked every byte of all files that are read. */
 

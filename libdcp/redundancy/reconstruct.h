@@ -13,8 +13,8 @@ int redundancy_losses_survived(const redundancy_survey *survey);
  * a temporary name until its checksum is checked and the file is durable. Collective.
  *
  *   survey  must have read every byte; afterwards it contains the places of the rebuilt files
- *   folder  where this rank puts the files that it rebuilds; made if it is missing, but its parent
- *           is not. A damaged file is replaced where it is.
+ *   folder  where this rank puts the files that it rebuilds. The folder is made if it is missing;
+ *           its parent must exist. A damaged file is replaced where it is.
  *
  * Uses 16 MiB of extra memory per rank. Fails with the errors of redundancy_survey_check before it
  * writes anything. DCP_ERR_NO_SPACE, DCP_ERR_IO: files that were complete by then remain, and the

@@ -17,7 +17,7 @@ typedef struct survey_shard {
 typedef struct survey_place {
     int rank;    /* the rank that has the file intact; -1: lost */
     int damaged; /* a rank that has a damaged copy; -1: none */
-    char *path;  /* on `rank`: of the survey_found or the rebuilt file; NULL elsewhere */
+    char *path;  /* on `rank`: the path of the file that was found or rebuilt; else NULL */
     int is_rebuilt;
 } survey_place;
 

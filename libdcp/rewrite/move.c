@@ -144,8 +144,8 @@ typedef struct batch {
     rewrite *owner;
     unsigned char *memory; /* page-aligned; borrowed */
     uint64_t capacity, used;
-    extent extents[BATCH_EXTENTS], before[BATCH_EXTENTS]; /* before: without the part that is
-                                                           * added */
+    /* before: a copy of `extents` from before the current part was added */
+    extent extents[BATCH_EXTENTS], before[BATCH_EXTENTS];
     batch_part parts[BATCH_PARTS];
     size_t n_extents, n_parts;
 } batch;

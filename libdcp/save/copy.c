@@ -106,8 +106,8 @@ static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *cop
     return c->plan->file.rows[b->tensor].offset + copy->base_a;
 }
 
-/* Returns the lowest place at or after *used that is congruent to `phase` modulo `align`, and sets
- * *used to the end of `bytes` there. */
+/* Finds the lowest place at or after *used that is congruent to `phase` modulo `align`. Returns
+ * this place, and sets *used to the end of `bytes` bytes that begin there. */
 static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint64_t align) {
     const uint64_t at = *used + (phase % align + align - *used % align) % align;
     *used = at + bytes;

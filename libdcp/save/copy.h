@@ -30,9 +30,9 @@ int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, str
  * host memory. */
 int save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
                          save_plan *plan, comm_stop *stop, save_copy **copy);
-/* Copies a state again from which `copy` was made ahead and to which no box was added since.
- * Returns 0 if `copy` was not made from this state, or uses more than `limit` bytes; it remains
- * usable. */
+/* Copies the state again, if `copy` was made ahead from it. No box may have been added to the state
+ * since then. Returns 0 if `copy` was not made from this state, or uses more than `limit` bytes;
+ * `copy` remains usable. */
 int save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
                      comm_stop *stop, save_copy *copy);
 /* Replaces the plan's boxes by those of the copy, which must have the same tensors and boxes. */

@@ -192,8 +192,9 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     return status;
 }
 
-/* Ranks form up to 60 groups. The vote leaves the figure and the number of a group's slowest rank
- * in the group's word. One more word receives the largest number of bytes that any rank wrote. */
+/* Ranks form up to 60 groups. A rank's word consists of a figure, the rank's time per MiB, and the
+ * rank's number. The vote keeps the largest word of each group, which is the word of the group's
+ * slowest rank. One more word receives the largest number of bytes that any rank wrote. */
 
 #define GROUPS (SAVE_SLOW_WORDS - 1)
 #define RANK_BITS 24

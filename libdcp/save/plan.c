@@ -30,7 +30,7 @@ typedef struct shard_box {
     char *path;    /* the dataset's path, in `paths` */
 } shard_box;
 
-/* Returns an upper bound of the number of rows of shard `number`, and adds an upper bound of the
+/* Returns an upper bound on the number of rows of shard `number`, and adds an upper bound on the
  * size of their paths to *bytes. */
 static size_t measure_boxes(const save_request *r, const plan_boxes *held, int number,
                             size_t *bytes) {

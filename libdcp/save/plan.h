@@ -54,7 +54,7 @@ typedef struct save_replicas {
     format_row *rows;   /* of these pieces */
     size_t n;
     move_device device;
-    int others_are_summed; /* bytes that other ranks write have their checksums already */
+    int others_are_summed; /* the checksums already include the bytes that others write */
 } save_replicas;
 
 /* Prepares the comparison of a plan's replicas. Not collective. If `share` is not 0, the holders of
@@ -115,9 +115,9 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
  * plan's boxes point into the request's state. Sets r->key. Not collective. */
 int save_plan_serves(save_plan *plan, save_request *r);
 
-/* Collective, after the vote. Checks that all ranks request the same. *out is the plan of the last
- * save (NULL: none); it is replaced by a new plan if anything has changed since. The boxes of *out
- * then point into this request's state. HDF5 lays the files out here; only engines that need the
- * caller's thread call it later in a save. */
+/* Collective, after the vote. Checks that all ranks request the same save. *out is the plan of the
+ * last save (NULL: none). If anything has changed since that save, *out is replaced by a new plan.
+ * The boxes of *out then point into this request's state. HDF5 lays the files out here; only
+ * engines that need the caller's thread call it later in a save. */
 int save_plan_make(dcp_store *store, const save_request *request, save_plan **out, dcp_error *err);
 void save_plan_free(save_plan *plan);

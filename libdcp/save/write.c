@@ -70,8 +70,9 @@ int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
 }
 
 /* Opens the file, which rank 0 has created. An engine that writes by position opens files only when
- * they are used, but a rank that has something to write opens the file here, because it determines
- * the memory alignment of bulk parts. If that fails, the use of the file returns the failure. */
+ * they are used, but a rank that has something to write opens the file here, because opening it
+ * determines the memory alignment of bulk parts. If that fails, the use of the file returns the
+ * failure. */
 static int open_created(save_image *im, dcp_error *err) {
     if (im->comm->rank == 0) return DCP_OK;
     if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);

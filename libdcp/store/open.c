@@ -24,9 +24,10 @@
 #include "store/store.h"
 
 /* A writer may have been killed at any moment, or may still run without knowing that it has lost
- * the store. So its folders are first renamed, after which its operations on their names fail, and
- * then searched for steps. A folder that can't be searched is not changed. It may contain the
- * newest step, so the store can't be opened until somebody has mended or moved the folder.
+ * the store. So its folders are first renamed, and from then on its operations on the old names
+ * fail. Then the folders are searched for steps. A folder that can't be searched is not changed. It
+ * may contain the newest step, so the store can't be opened until somebody has mended or moved the
+ * folder.
  *
  * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
  * name. In a private store either all nodes give the name back or none does; otherwise one node

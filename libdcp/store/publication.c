@@ -202,9 +202,9 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
     return r;
 }
 
-/* Takes the name from the old step, with several nodes. All nodes do this first; otherwise one node
- * could have the old step and another one the new step, which would pass for one step because they
- * have the same name. */
+/* Used if there are several nodes: takes the name away from the old step. All nodes do this first;
+ * otherwise one node could have the old step and another one the new step, which would pass for one
+ * step because they have the same name. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd, is_there;
     int status = store_writer_folder_ready(store, err);

@@ -267,8 +267,9 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     out->fingerprint = raw;
 }
 
-/* Each other store of a list may be filled from this one, which takes one pin. Another pin is for
- * the marked step, and one more for the next marked step while the mark changes. */
+/* Each of the other stores of a list may be filled from this store, and each filling uses one pin.
+ * Another pin is for the marked step, and one more for the next marked step while the mark
+ * changes. */
 enum { PINS = DCP_MAX_TIERS + 1 };
 
 typedef struct store_pins {

@@ -1,5 +1,5 @@
-/* Going back, and loading. Each rank declares at a time of its own that the run goes back; stores
- * may be being filled then and a save may be in flight. So the declaration is only recorded, and
+/* Going back, and loading. The ranks declare at different times that the run goes back, and may do
+ * so while stores are being filled or a save is in flight. So the declaration is only recorded, and
  * from then on affects everything that the list knows (tiers/tier_list.h). The next save, in which
  * all ranks take part, ends the fillings (those of abandoned steps before they are complete), sets
  * later steps aside in every store before it saves into any, and makes the list forget them.

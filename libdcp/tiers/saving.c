@@ -89,7 +89,7 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
 
 typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
 
-/* Collective: checks that all ranks make the same call with the same step, on which it depends
+/* Collective: checks that all ranks make the same call with the same step. The step determines
  * which stores are due. With DCP_BUSY_REFUSE, all ranks refuse an asynchronous save if one is in
  * flight on any rank. */
 static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
@@ -115,8 +115,9 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     return comm_vote_run(tiers->comm, &v, status, err);
 }
 
-/* Returns true if the store is due and takes part in the save. If `busy`, it is still being filled:
- * then it is waited for, or left out with DCP_BUSY_REFUSE. */
+/* Returns true if the store is due and takes part in the save. `busy` is set if the store is still
+ * being filled: then this function waits for the filling or, with DCP_BUSY_REFUSE, leaves the store
+ * out. */
 static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
     if (!busy) tiers_drain_finish(tiers, t);
     if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;

@@ -276,8 +276,8 @@ void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
     tiers_tell_store(tiers, t);
 }
 
-/* Even if the list does not know of it, the store may have a copy of the step that the run went
- * back to. Therefore a save of this step is allowed to replace such a copy. */
+/* The store may have a copy of the step to which the run went back, even if the list does not know
+ * of the copy. Therefore a save of this step is allowed to replace such a copy. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t) {
     if (tiers_is_abandoned(tiers, t->step)) t->has_step = 0;
     if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = 0;

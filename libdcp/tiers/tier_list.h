@@ -74,8 +74,9 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
 /* Logs that a save of `step` into the tier failed, if that status is not returned to the caller. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);
 
-/* Functions for what the list knows of its stores. Only the caller's thread uses that, so none of
- * them waits. A store itself is changed only while no thread works on it (tiers_tell_store). */
+/* Functions for what the list knows of its stores. Only the caller's thread uses this knowledge, so
+ * none of these functions waits. A store itself is changed only while no thread works on it
+ * (tiers_tell_store). */
 
 /* Returns true if the run has gone back to before the step. Then the next save sets it aside, and
  * what the list knows of it no longer counts. */
