@@ -334,13 +334,13 @@ struct dcp_loading {
 static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                       const dcp_load_options *options) {
     *l = (load_job){.ckpt = ckpt, .comm = ckpt->comm, .options = *options, .given = given};
-    l->progress = (move_progress){.on_progress = options->on_progress,
-                                  .progress_ctx = options->progress_ctx,
-                                  .stop = {.asked = options->stop,
-                                           .ctx = options->stop_ctx,
-                                           .what = "the load",
-                                           .outcome = "what the memory of the state's boxes holds "
-                                                      "is undefined"}};
+    l->progress =
+        (move_progress){.on_progress = options->on_progress,
+                        .progress_ctx = options->progress_ctx,
+                        .stop = {.asked = options->stop,
+                                 .ctx = options->stop_ctx,
+                                 .what = "the load",
+                                 .outcome = "the contents of the state's boxes are undefined"}};
 }
 
 static int run_loading(void *ctx, dcp_error *err) {
@@ -423,8 +423,8 @@ int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *err) {
     if (!loading) return core_fail(err, DCP_ERR_ARG, "dcp_load_wait: no load");
     if (!core_task_is_own(&loading->task))
         return core_fail(err, DCP_ERR_STATE,
-                         "dcp_load_wait: the load is of process %ld, of which this one is a fork: "
-                         "only that one can wait for it",
+                         "dcp_load_wait: the load was started by process %ld, from which this "
+                         "process was forked: only that process can wait for it",
                          (long)loading->task.process);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     settle_loading(&loading->user);

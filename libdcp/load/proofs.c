@@ -356,7 +356,8 @@ static int add_sums(const load_job *l, const comm_message *in, const uint64_t *f
             left >= 3 && at[0] < l->chosen.n && load_is_home(l, at[0]) && at[2] <= left - 3;
         most = is_right ? l->chosen.stored[at[0]]->blocks : 0;
         if (!is_right || at[1] > most || at[2] > most - at[1])
-            return core_fail(err, DCP_ERR_MISMATCH, "a rank sent sums of no tensor that is here");
+            return core_fail(err, DCP_ERR_MISMATCH,
+                             "a rank sent invalid sums, or sums of a tensor with another home");
         for (uint64_t b = 0; b < at[2]; b++) sums[first[at[0]] + at[1] + b] ^= at[3 + b];
         at += 3 + at[2];
     }

@@ -35,7 +35,7 @@ static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
         if (!strchr("/*", *pair->from))
             return bad_rename(pair, "a tensor's name begins with /", err);
         if (stars(pair->from) > 1 || stars(pair->to) > 1)
-            return bad_rename(pair, "there can be one * on a side", err);
+            return bad_rename(pair, "there can be at most one * on each side", err);
         if (stars(pair->from) != stars(pair->to))
             return bad_rename(pair, "a * has to be on both sides or on none", err);
     }
@@ -134,7 +134,8 @@ int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int
 
 static int check_options(const dcp_load_options *o, dcp_error *err) {
     if ((o->n_only && !o->only) || (o->n_renames && !o->renames))
-        return core_fail(err, DCP_ERR_ARG, "dcp_load: only or renames is NULL, its number is not");
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_load: only or renames is NULL, but its number is not 0");
     for (size_t i = 0; i < o->n_only; i++)
         if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
     int status = check_renames(o->renames, o->n_renames, err);
@@ -183,8 +184,8 @@ static int describe_mismatch(const dcp_checkpoint *ckpt, int status, const dcp_t
     int renamed = strcmp(want->path, have->path);
     return core_fail_tensor(
         core_fail_at(err, status, ckpt->path,
-                     "tensor %s%s%s is %s %s in the checkpoint, %s %s is asked for%s", want->path,
-                     renamed ? " from " : "", renamed ? have->path : "",
+                     "tensor %s%s%s is %s %s in the checkpoint, but %s %s is requested%s",
+                     want->path, renamed ? " from " : "", renamed ? have->path : "",
                      dcp_dtype_name(have->dtype), stored, dcp_dtype_name(want->dtype), wanted,
                      hint),
         want->path, err);
@@ -199,7 +200,7 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
         return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have, "", err);
     if (!cast)
         return describe_mismatch(ckpt, DCP_ERR_MISMATCH, want, have,
-                                 ": only the load option cast converts", err);
+                                 ": types are converted only with the load option cast", err);
     if (dcp_convert(have->dtype, NULL, want->dtype, NULL, 0))
         return describe_mismatch(ckpt, DCP_ERR_UNSUPPORTED, want, have,
                                  ": there is no cast between these types", err);
@@ -219,9 +220,10 @@ static int tell_overlap(const dcp_tensor *t, const dcp_box *box, dcp_error *err)
     char text[256];
     core_box_print(core_box_dims(t->ndim), box, text, sizeof text);
     return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
-                                      "tensor %s: by the strides of box %s elements overlap in "
-                                      "memory, so that it can be saved, not loaded; each stride "
-                                      "has to reach beyond the elements of all shorter ones",
+                                      "tensor %s: with the strides of box %s, elements overlap in "
+                                      "memory, so the tensor can be saved, but not loaded; each "
+                                      "stride must reach beyond the elements of all shorter "
+                                      "strides",
                                       t->path, text),
                             t->path, err);
 }
@@ -306,8 +308,8 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
     return core_fail_tensor(
         core_fail_at(err, DCP_ERR_MISMATCH, ckpt->path,
                      "tensor %s is in the checkpoint, and nothing of the state is loaded from it "
-                     "(%zu such tensors): give it a place, name what is to be loaded (`only`), or "
-                     "do without it (`strict` = 0, strict=False)",
+                     "(%zu such tensors): add it to the state, name what is to be loaded (`only`), "
+                     "or leave it out (`strict` = 0, strict=False)",
                      ckpt->tensors[first].tensor.path, n),
         ckpt->tensors[first].tensor.path, err);
 }

@@ -152,7 +152,7 @@ static int read_argv(const program_command *command, const option_list *list, in
         if (!o)
             return misuse(command,
                           c == ':'                          ? "argument missing after "
-                          : optopt > 0 && stopped_at_word() ? "no value goes with this option: "
+                          : optopt > 0 && stopped_at_word() ? "this option takes no value: "
                                                             : "unknown option ",
                           bad_option(argv, letter));
         if (o->argument && check_path(optarg)) return PROGRAM_USAGE;
@@ -265,7 +265,8 @@ int program_size_parse(const char *option, const char *text, uint64_t *out) {
         return program_refuse("%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option, text);
     if (bytes == 0)
         return program_refuse(
-            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB: at least a byte", option, text);
+            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB, of at least 1 byte", option,
+            text);
     *out = (uint64_t)bytes;
     return 0;
 }

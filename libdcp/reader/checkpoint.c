@@ -220,7 +220,8 @@ int reader_join_fail_shape(const dcp_checkpoint *ckpt, const char *tensor, dcp_e
 
 int reader_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err) {
     return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
-                                         "tensor %s: the shards don't cover it once", tensor),
+                                         "tensor %s: the shards don't cover it exactly once",
+                                         tensor),
                             tensor, err);
 }
 

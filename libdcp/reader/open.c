@@ -32,10 +32,10 @@ enum {
 int reader_fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
     return core_fail_again(err, why->status, why,
                            "step %" PRIu64
-                           " could not be read, which proves no damage, so no older step is taken "
-                           "for it: %s; try again, or name an older step to go on from that one "
+                           " could not be read, which proves no damage, so no older step is loaded "
+                           "instead: %s; try again, or name an older step to continue from it "
                            "(dcp_tiers_open_step and dcp_tiers_continue_from, load(step=...), "
-                           "checkpoint.resume=.../step-...): later ones are set aside then",
+                           "checkpoint.resume=.../step-...): later steps are then set aside",
                            step, why->message);
 }
 
@@ -119,9 +119,9 @@ static int fail_part(const char *folder, int world, const unsigned char *kept, d
     if (n == world || !is_whole) return DCP_OK;
     return core_fail_at(err, DCP_ERR_ARG, folder,
                         "it is one node's part of a private store's step, %d of its %d shards, and "
-                        "the others are on other nodes: start ranks on all of these and name the "
-                        "store in their list of stores (dcp_tiers_open, libdcp.Store([...]), "
-                        "checkpoint.stores), or take a directory that has all of a step",
+                        "the others are on other nodes: start ranks on all of these nodes and name "
+                        "the store in their list of stores (dcp_tiers_open, libdcp.Store([...]), "
+                        "checkpoint.stores), or use a directory that contains a whole step",
                         n, world);
 }
 

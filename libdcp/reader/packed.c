@@ -69,8 +69,8 @@ int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_
     const reader_tensor *t = &ckpt->tensors[i];
     if (!reader_tensor_is_runs(ckpt, t))
         return core_fail_tensor(core_fail(err, DCP_ERR_UNSUPPORTED,
-                                          "tensor %s: its shards are not contiguous in it, so "
-                                          "their checksums do not give its own",
+                                          "tensor %s: its shards are not contiguous in the "
+                                          "tensor, so its checksum can't be computed from theirs",
                                           t->tensor.path),
                                 t->tensor.path, err);
     *crc = reader_tensor_checksum(ckpt, t);

@@ -124,7 +124,7 @@ static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, siz
         if (status) return status;
         if (!next && newest.status)
             return core_fail_again(err, DCP_ERR_NOT_FOUND, &newest,
-                                   "no step is complete; of the newest: %s", newest.message);
+                                   "no step is complete; the newest one: %s", newest.message);
         if (!next) return fail_none(comm, dir, err);
         limit = next - 1;
         status = dir ? format_name_path(dir, "", limit, v->folder, &why) : DCP_OK;

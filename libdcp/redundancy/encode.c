@@ -233,7 +233,8 @@ int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const cha
     encoder e = {.comm = comm, .groups = groups, .own.fd = -1, .out.file.fd = -1};
     int status = DCP_OK;
     if (groups->world != comm->size)
-        status = core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d ranks for a save of %d",
+        status = core_fail(err, DCP_ERR_ARG,
+                           "redundancy: the groups are for %d ranks, but the save has %d",
                            groups->world, comm->size);
     status = comm_agree(comm, status, err);
     if (status) return status;

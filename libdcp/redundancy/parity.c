@@ -184,7 +184,7 @@ static int check_place(const parity_header *h, uint64_t bytes, const char *path,
     uint64_t right_bytes = redundancy_parity_file_bytes(h, h->member);
     redundancy_parity_file_name(right, h->group.kind, h->members[h->member].number, h->world);
     if (strcmp(name, right))
-        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: it is that of %s", right);
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: it belongs to %s", right);
     if (bytes != right_bytes)
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "size: the file has %llu bytes, not %llu",
                             (unsigned long long)bytes, (unsigned long long)right_bytes);
@@ -281,7 +281,7 @@ static int verify_file(const char *folder, const char *name, const redundancy_re
     int status = open_reported(path, name, reader, &h, &fd, err);
     if (fd < 0) goto free_path;
     if (format_name_read(folder, &step) && step != h.step) {
-        snprintf(line, sizeof line, "%s: header: it is of step %llu", path,
+        snprintf(line, sizeof line, "%s: header: it belongs to step %llu", path,
                  (unsigned long long)h.step);
         reader->on_damage(reader->ctx, line);
     }

@@ -244,8 +244,8 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
     if (!redundant &&
         core_crc64_finish(out->file.raws[0], h.members[member].bytes) != h.members[member].crc)
         status = core_fail_at(err, DCP_ERR_CORRUPT, out->path,
-                              "rebuilt, its checksum is wrong: a file that it was made of has "
-                              "changed meanwhile");
+                              "its checksum is wrong after the rebuild: a file from which it was "
+                              "rebuilt has changed meanwhile");
     return status ? status : redundancy_output_publish(out, err);
 }
 
@@ -399,8 +399,9 @@ static int check_survey(const redundancy_survey *s, const char *folder, dcp_erro
 
 int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                            dcp_error *err) {
-    rebuilder r = {.at = {comm, survey, folder},
-                   .stop = comm_stop_of(comm, "the rebuild", "files that were whole by then stay")};
+    rebuilder r = {
+        .at = {comm, survey, folder},
+        .stop = comm_stop_of(comm, "the rebuild", "files that were complete by then remain")};
     int status = check_survey(survey, folder, err);
     size_t n = (size_t)most_groups(comm);
     if (!status && !(r.groups = calloc(n, sizeof *r.groups)))

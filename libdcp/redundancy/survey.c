@@ -446,7 +446,7 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
     int status = comm_agree(comm, s ? DCP_OK : core_fail_memory(err, sizeof *s), err);
     if (!status) {
         s->every_byte = every_byte;
-        s->stop = comm_stop_of(comm, "the rebuild", "what was whole stays");
+        s->stop = comm_stop_of(comm, "the rebuild", "intact files remain");
         status = begin_survey(comm, s, folders, n, domain, err);
     }
     if (!status) status = elect_save(comm, s, err);

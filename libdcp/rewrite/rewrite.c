@@ -195,8 +195,8 @@ static int find_damage(const rewrite *w, dcp_error *err) {
     status = comm_agree(from->comm, status, err);
     if (status) return status;
     return core_fail_at(err, DCP_ERR_CORRUPT, from->path,
-                        "meta: the state id is not that of the tensors: shards of different "
-                        "states, or what was read once differs from what is read now");
+                        "meta: the state id is not that of the tensors: the shards belong "
+                        "to different states, or bytes have changed since they were first read");
 }
 
 /* The member `prove` of the rewrite's save_mover: checks that the written tensors equal the old

@@ -164,8 +164,8 @@ static int parse_dtype(const char *path, const char *name, const json_t *value, 
     const int status = dcp_dtype_parse(text, out);
     if (status == DCP_ERR_UNSUPPORTED)
         return core_fail_at(err, status, path,
-                            "tensor '%s' is of %s, a type of safetensors that libdcp leaves out; "
-                            "convert it before, for example to F8_E4M3 or BF16",
+                            "tensor '%s' is of %s, a type of safetensors that libdcp does not "
+                            "support; convert it first, for example to F8_E4M3 or BF16",
                             name, text);
     if (status != DCP_OK || *out == DCP_C128)
         return core_fail_at(err, DCP_ERR_UNSUPPORTED, path,
@@ -420,7 +420,7 @@ static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offse
         return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
     if (tensor->dtype == DCP_C128)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "safetensors has no type for C128, which '%s' is of: write HDF5 "
+                         "safetensors has no type for C128, the type of '%s': write HDF5 "
                          "(dcp-export --format hdf5), or load it as C64",
                          tensor->path);
     if (count_bytes(tensor, &bytes) || __builtin_add_overflow(*offset, bytes, &end) ||

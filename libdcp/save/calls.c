@@ -349,8 +349,8 @@ int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
     if (!is_own(saving))
         return core_fail_path(
             core_fail(err, DCP_ERR_STATE,
-                      "dcp_save_wait: the save into %s is of process %ld, of which this one is "
-                      "a fork: only that one can wait for it",
+                      "dcp_save_wait: the save into %s was started by process %ld, from which "
+                      "this process was forked: only that process can wait for it",
                       saving->dir, (long)saving->task.process),
             saving->dir, err);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);

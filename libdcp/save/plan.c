@@ -67,7 +67,7 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
     if (is_like_a_piece(path))
         return core_fail_tensor(
             core_fail(err, DCP_ERR_UNSUPPORTED,
-                      "tensor %s: layout sharded keeps names that end in @<digits> for the "
+                      "tensor %s: layout sharded reserves names that end in @<digits> for the "
                       "pieces of a tensor: rename it",
                       path),
             path, err);

@@ -99,8 +99,8 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (store->options.private_dirs && r->layout != DCP_LAYOUT_SHARDED)
         return core_fail_path(
             core_fail(err, DCP_ERR_UNSUPPORTED,
-                      "%s is a private store: only layout sharded can be saved into it, a file "
-                      "a rank",
+                      "%s is a private store: only layout sharded can be saved into it, with one "
+                      "file per rank",
                       store->dir),
             store->dir, err);
     if (store->groups && r->shards != store->comm->size)

@@ -120,10 +120,11 @@ static int fail_component(const char *path, dcp_error *err) {
     const int code = errno;
     if (is_dangling(path))
         return core_fail_path(
-            core_fail(err, DCP_ERR_IO,
-                      "cannot make directory %s: it is a symbolic link to what is not there; "
-                      "make that, or remove the link",
-                      path),
+            core_fail(
+                err, DCP_ERR_IO,
+                "cannot make directory %s: it is a symbolic link whose target does not exist; "
+                "make the target, or remove the link",
+                path),
             path, err);
     errno = code;
     return core_fail_errno(err, "cannot make directory", path);
@@ -145,8 +146,8 @@ static int make_with_parents(const char *dir, dcp_error *err) {
 int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err) {
     if (!*dir || strlen(dir) >= PATH_MAX - ROOM)
         return core_fail(err, DCP_ERR_ARG,
-                         "the checkpoint directory's path has %zu bytes: 1 to %d work", strlen(dir),
-                         PATH_MAX - ROOM - 1);
+                         "the checkpoint directory's path has %zu bytes: from 1 to %d are possible",
+                         strlen(dir), PATH_MAX - ROOM - 1);
     int status = make_with_parents(dir, err);
     if (status != DCP_OK) return status;
     char *resolved = realpath(dir, NULL);

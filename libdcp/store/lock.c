@@ -208,11 +208,13 @@ static int fail_busy(const store_lock *lock, const store_writer *w, grant g, dcp
                          "%s is in use by another writer, process %ld on host %s: end it or choose "
                          "another directory",
                          lock->dir, (long)w->process.pid, w->host);
-    return core_fail(err, DCP_ERR_BUSY,
-                     "%s is in use by another writer, process %ld on host %s, or was when that one "
-                     "ended, and %s: once it has ended, take the store over (take_over)",
-                     lock->dir, (long)w->process.pid, w->host,
-                     g == NO_LOCKS ? "locks of this file system tell nothing" : "its lock is lost");
+    return core_fail(
+        err, DCP_ERR_BUSY,
+        "%s is in use by another writer, process %ld on host %s, or that writer has ended "
+        "without closing it, and %s: once that process has ended, take the store over "
+        "(take_over)",
+        lock->dir, (long)w->process.pid, w->host,
+        g == NO_LOCKS ? "the locks of this file system do not show which" : "its lock is lost");
 }
 
 typedef enum attempt { TAKEN, AGAIN, FAILED } attempt;
@@ -392,8 +394,8 @@ static int fail_moved(const store_lock *lock, dcp_error *err) {
     if (is_taken)
         return core_fail(err, DCP_ERR_BUSY,
                          "%s was moved or replaced while it was open, and another writer, process "
-                         "%ld on host %s, has what is there now: end one of them, and open the "
-                         "store anew where its directory is",
+                         "%ld on host %s, has opened the directory that is there now: end one of "
+                         "the two writers, and open the store again where its directory is",
                          lock->dir, (long)now.process.pid, now.host);
     return core_fail(err, DCP_ERR_NOT_FOUND,
                      "%s was moved, removed or replaced while it was open: put its directory back, "
@@ -427,8 +429,8 @@ static int check_writer(store_lock *lock, dcp_error *err) {
                          "%s was taken over by another writer, which has not written its name yet",
                          lock->dir);
     return core_fail(err, DCP_ERR_BUSY,
-                     "%s was taken over by another writer, process %ld on host %s%s: this one "
-                     "writes no more there",
+                     "%s was taken over by another writer, process %ld on host %s%s: this "
+                     "writer no longer writes there",
                      lock->dir, (long)now.process.pid, now.host,
                      now.has_ended ? ", which has ended since" : "");
 }
@@ -442,10 +444,11 @@ static int is_own(const store_lock *lock) { return lock->self.process.pid == get
 
 static int check_all(store_lock *lock, dcp_error *err) {
     if (!is_own(lock))
-        return core_fail(err, DCP_ERR_STATE,
-                         "%s was opened by process %ld, of which this one is a fork: each process "
-                         "opens its own stores",
-                         lock->dir, (long)lock->self.process.pid);
+        return core_fail(
+            err, DCP_ERR_STATE,
+            "%s was opened by process %ld, from which this process was forked: each process "
+            "opens its own stores",
+            lock->dir, (long)lock->self.process.pid);
     const int status = check_path(lock, err);
     return status ? status : check_writer(lock, err);
 }

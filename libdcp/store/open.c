@@ -73,11 +73,12 @@ static int is_meant(const clearing *c, const struct dirent *e) {
 
 static int fail_unseen(const dcp_store *store, const char *name, const dcp_error *why,
                        dcp_error *err) {
-    return core_fail_again(err, why->status, why,
-                           "what an earlier writer left may hold the newest step, and can't be "
-                           "looked into: %s; mend that, or move %s/%s to another folder to go on "
-                           "without what is in it",
-                           why->message, store->dir, name);
+    return core_fail_again(
+        err, why->status, why,
+        "what an earlier writer left may contain the newest step, but can't be "
+        "read: %s; make it readable, or move %s/%s to another folder to continue "
+        "without its contents",
+        why->message, store->dir, name);
 }
 
 static int pass_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
@@ -205,8 +206,8 @@ static int give_name_back(dcp_store *store, const struct lost_step *lost, const 
     if (status) return status;
     if (renameat(store->dir_fd, lost->path, store->dir_fd, name) != 0)
         return store_fail_errno(store, "cannot give its name back to", name, err);
-    store_log(store, DCP_LOG_WARNING, "%s/%s has its name again, which a killed writer took",
-              store->dir, name);
+    store_log(store, DCP_LOG_WARNING,
+              "%s/%s has its name again, which a killed writer had taken away", store->dir, name);
     return store_sync(store, err);
 }
 
@@ -262,7 +263,7 @@ static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     const int status = store_lock_check(c->store->lock, err);
     if (status) return status;
     if (store_remove_trash(c->store, e->d_name, &why))
-        store_log(c->store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
+        store_log(c->store, DCP_LOG_WARNING, "what a killed writer left remains: %s", why.message);
     else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* else a reader holds it */
         store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
                   c->store->dir, e->d_name);

@@ -50,8 +50,8 @@ static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, 
     if (store->options.replace || store->options.keep_latest || newest <= step) return DCP_OK;
     return core_fail_path(
         core_fail(err, DCP_ERR_STATE,
-                  "step %llu is older than step %llu, which %s holds: a run that goes back says "
-                  "so by continue_from, which sets later steps aside",
+                  "step %llu is older than step %llu, which %s holds: a run that goes back must "
+                  "call continue_from, which sets later steps aside",
                   (unsigned long long)step, (unsigned long long)newest - 1, store->dir),
         store->dir, err);
 }
@@ -332,8 +332,8 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
         free(kept.steps);
         if (status == DCP_ERR_COMM)
             return core_fail_add(status, err,
-                                 "; others may know step %llu to be saved in %s: the next start "
-                                 "finds out",
+                                 "; other ranks may know that step %llu is saved in %s: the next "
+                                 "start finds out",
                                  (unsigned long long)step, store->dir);
         return_name(store, &r);
         return status;

@@ -39,7 +39,8 @@ static int fail_kept(const dcp_store *store, const char *name, const char *why, 
 }
 
 static int fail_held(const dcp_store *store, const char *name, dcp_error *err) {
-    return fail_kept(store, name, "a program has it open or pinned: remove it when that has ended",
+    return fail_kept(store, name,
+                     "a program has it open or pinned: remove the step when that program has ended",
                      err);
 }
 

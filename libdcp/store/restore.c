@@ -190,7 +190,7 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
     }
     if (!r->newest.status) return core_fail(err, DCP_ERR_NOT_FOUND, "no node has a complete step");
     return core_fail_again(err, DCP_ERR_NOT_FOUND, &r->newest,
-                           "no step can be made whole; of the newest: %s", r->newest.message);
+                           "no step can be made whole; the newest one: %s", r->newest.message);
 }
 
 /* Collective: checks that this process still has the store. Only its current writer may write into
@@ -215,10 +215,10 @@ static int check_rebuild_arguments(const dcp_store *store, int every_byte, const
     int status = DCP_OK;
     if (!step) status = core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: step is NULL");
     if (!store->options.private_dirs)
-        status = core_fail_path(core_fail(err, DCP_ERR_UNSUPPORTED,
-                                          "%s is a shared store: only private ones keep redundancy",
-                                          store->dir),
-                                store->dir, err);
+        status = core_fail_path(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "%s is a shared store: only private stores have redundancy", store->dir),
+            store->dir, err);
     comm_vote_same(&v, "every_byte", every_byte != 0);
     return comm_vote_run(store->comm, &v, status, err);
 }

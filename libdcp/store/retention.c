@@ -400,10 +400,11 @@ static int set_aside_here(dcp_store *store, uint64_t *is_done, dcp_error *err) {
     int found = 1;
     if (!*is_done && has_later(store, &found, NULL) == DCP_OK && !found) return DCP_OK;
     if (status)
-        return core_fail_again(err, status, &why,
-                               "steps after %llu, which this run goes back to, can't be set aside, "
-                               "and a later start would take them for its own: %s",
-                               (unsigned long long)store->continue_from, why.message);
+        return core_fail_again(
+            err, status, &why,
+            "this run goes back to step %llu, but later steps can't be set aside, and "
+            "a later start would treat them as its own: %s",
+            (unsigned long long)store->continue_from, why.message);
     status = store_abandon(store, err);
     return status ? status : store_sync(store, err);
 }

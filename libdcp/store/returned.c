@@ -71,12 +71,12 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     if (core_fail_proves(status)) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
-                               "%s; until it can be read, it is unknown which steps are still the "
-                               "run's: move %s",
+                               "%s; until it can be read, it is unknown which steps still belong "
+                               "to the run: move %s",
                                why.message,
                                store->options.private_dirs
                                    ? "that step away, and redundancy rebuilds what is lost"
-                                   : "that file away, the step can be loaded without it");
+                                   : "that file away, since the step can be loaded without it");
     *is_read = 1;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
     store_lineage_read(lineage, about, s->save >> WRITER_BITS);

@@ -84,10 +84,11 @@ int store_is_own(const dcp_store *store) { return store->process == getpid(); }
 
 int store_check_own(const dcp_store *store, dcp_error *err) {
     if (store_is_own(store)) return DCP_OK;
-    return core_fail_at(err, DCP_ERR_STATE, store->dir,
-                        "was opened by process %ld, of which this one is a fork: each process "
-                        "opens its own stores",
-                        (long)store->process);
+    return core_fail_at(
+        err, DCP_ERR_STATE, store->dir,
+        "was opened by process %ld, from which this process was forked: each process "
+        "opens its own stores",
+        (long)store->process);
 }
 
 void store_settle(dcp_store *store) {

@@ -69,11 +69,10 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
                            const store_lineage *run) {
     for (size_t i = 0; i < tiers->n; i++)
         if (known[i].id && known[i].id != run->id)
-            tiers_log(
-                tiers, DCP_LOG_WARNING,
-                "%s holds steps of another run than the other stores: a load takes the newest "
-                "step of all, whichever run's it is",
-                tiers->list[i].store->dir);
+            tiers_log(tiers, DCP_LOG_WARNING,
+                      "%s holds steps of another run than the other stores: a load uses the newest "
+                      "step of all stores, whichever run saved it",
+                      tiers->list[i].store->dir);
 }
 
 /* Collective: finds the latest save in all stores. According to the lineage that it records, sets

@@ -81,7 +81,7 @@ int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err
     if (!given->path) return core_fail(err, DCP_ERR_ARG, "a store needs a path");
     if (!given->is_private && strchr(given->path, '{'))
         return core_fail(err, DCP_ERR_ARG,
-                         "%s: only a private store's path is another one on each rank",
+                         "%s: only the path of a private store can differ between ranks",
                          given->path);
     int status = fill_in(given->path, rank, out, err);
     if (status || !core_path_check(NULL, *out, err)) return status;
@@ -152,8 +152,7 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
 }
 
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err) {
-    tiers_log(tiers, DCP_LOG_WARNING,
-              "step %llu is not saved in %s: %s; the save is tried again with the next one",
+    tiers_log(tiers, DCP_LOG_WARNING, "step %llu is not saved in %s: %s; the next save tries again",
               (unsigned long long)step, t->store->dir, err->message);
 }
 

@@ -359,8 +359,8 @@ static void judge_tensors(verifier *v) {
     char text[17];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
     if (ckpt->layout == DCP_LAYOUT_SHARDED && v->damages == before && strcmp(text, ckpt->state_id))
-        report_damage(v,
-                      "meta: the state id is not that of the tensors: shards of different states");
+        report_damage(v, "meta: the state id is not that of the tensors: the shards belong to "
+                         "different states");
 }
 
 /* Called on rank 0 after the sums of all ranks were joined. Reports the damages of all files. */
@@ -427,7 +427,7 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
     v.stop = (comm_stop){.asked = own.stop,
                          .ctx = own.stop_ctx,
                          .what = "the check",
-                         .outcome = "what it has not read yet is not judged"};
+                         .outcome = "bytes that were not read yet are not checked"};
     if (!status && !path)
         status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
     else if (!status && core_path_check(NULL, path, err))

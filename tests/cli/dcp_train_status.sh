@@ -59,9 +59,9 @@ says "takes no CONFIG.json"
 gives 2 dcp-train --plot drawing.svg
 says "one METRICS.jsonl"
 gives 2 dcp-train --dry-run=yes
-says "no value goes with this option: --dry-run=yes"
+says "this option takes no value: --dry-run=yes"
 gives 2 dcp-train --help=3
-says "no value goes with this option: --help=3"
+says "this option takes no value: --help=3"
 ends 2 dcp-train config.json --plan --trace planned.json
 says "--trace goes with training"
 to_full() { "$@" >/dev/full; }

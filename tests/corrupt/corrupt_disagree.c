@@ -171,7 +171,7 @@ static const forgery forgeries[] = {
     {flatten_beside_renamed, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index"},
     {reshape_renamed, DCP_ERR_MISMATCH, "its home sent invalid numbers"},
     {shift_names, DCP_ERR_CORRUPT, "under the same checksums"},
-    {drop_name, DCP_ERR_CORRUPT, "the shards don't cover it once"},
+    {drop_name, DCP_ERR_CORRUPT, "the shards don't cover it exactly once"},
     {name_no_tensor, DCP_ERR_CORRUPT, "row 1 is not valid: it has an empty, '.' or '..' component"},
     {change_meta, DCP_ERR_CORRUPT, "under the same checksums"},
 };

@@ -91,7 +91,7 @@ static const edit boxes[] = {
     {11, COUNT, TOP, NULL, "its box lies outside of its tensor"},
     {11, COUNT, 2, NULL, "index: row 11 is not valid: its size does not match its shape"},
     {11, START + 8, 1, NULL, "bytes that should be zero are not"},
-    {11, SHAPE, 5, NULL, "tensor /model/norm: the shards don't cover it once"},
+    {11, SHAPE, 5, NULL, "tensor /model/norm: the shards don't cover it exactly once"},
 };
 
 static void apply(forge *f, const edit *e) {

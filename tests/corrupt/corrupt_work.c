@@ -199,7 +199,8 @@ static void strips_beside_a_long_box(void **state) {
                      .message = "what was read differs",
                      .elements = 6ULL * (STRIPS - 1)});
     write_strips(1);
-    expect((reading){DCP_ERR_CORRUPT, "tensor /model/w: the shards don't cover it once", 0});
+    expect(
+        (reading){DCP_ERR_CORRUPT, "tensor /model/w: the shards don't cover it exactly once", 0});
 }
 
 /* A file that claims to be huge costs what it contains, not what it claims. */

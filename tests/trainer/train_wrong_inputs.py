@@ -51,7 +51,7 @@ def test_command_line():
     cases.use(inputs)
     row([], "CONFIG.json", "is missing", "try 'dcp-train --help'")
     row(["good.json", "--dryrun"], "--dryrun", "unknown option", "try 'dcp-train --help'")
-    row(["good.json", "--dry-run=yes"], "--dry-run=yes", "no value goes with this option", "try 'dcp-train --help'")
+    row(["good.json", "--dry-run=yes"], "--dry-run=yes", "this option takes no value", "try 'dcp-train --help'")
     row(["good.json", "--dry-run", "--plan"], "--plan, --dry-run", "one at a time", "try 'dcp-train --help'")
     row(["good.json", "--ranks", "4"], "--ranks", "goes with", "--plan")
     row(["good.json", "--plan", "--ranks", "0"], "--ranks", "'0' is not", "a whole number from 1 to 1048576")

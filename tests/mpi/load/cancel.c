@@ -8,7 +8,7 @@ static char dir[PATH_MAX];
 static dcp_checkpoint *ckpt;
 
 static void check_load_cancelled(int status, const dcp_error *failure) {
-    check_cancelled(status, failure, "the load", "memory of the state's boxes holds is undefined");
+    check_cancelled(status, failure, "the load", "contents of the state's boxes are undefined");
 }
 
 static void works(const given *g, const dcp_load_options *options) {
@@ -117,7 +117,7 @@ static void checks(const scratch *s, const char *name) {
         int left = s->rank == s->size - 1 ? at : INT_MAX;
         dcp_verify_options options = {.size = sizeof options, .stop = give_up, .stop_ctx = &left};
         int status = dcp_verify_with(s->comm, dir, &options, &failure);
-        if (left < 0 || status) check_cancelled(status, &failure, "the check", "not judged");
+        if (left < 0 || status) check_cancelled(status, &failure, "the check", "not checked");
         CHECK(status || at); /* with many ranks, one reads only little */
         left = 0;
         CHECK(dcp_verify(dir, &options, &failure) == DCP_ERR_CANCELLED);

@@ -175,11 +175,11 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         const char *text;
     } cases[] = {
         {DCP_F32, DCP_I32, 1, DCP_ERR_UNSUPPORTED,
-         "is F32 [37, 11] in the checkpoint, I32 [37, 11] is asked for: there is no cast"},
+         "is F32 [37, 11] in the checkpoint, but I32 [37, 11] is requested: there is no cast"},
         {DCP_I64, DCP_F64, 1, DCP_ERR_UNSUPPORTED, "is I64 [37, 11]"},
         {DCP_C64, DCP_F32, 1, DCP_ERR_UNSUPPORTED, "is C64 [37, 11]"},
         {DCP_BOOL, DCP_U8, 1, DCP_ERR_UNSUPPORTED, "is BOOL [37, 11]"},
-        {DCP_BF16, DCP_F32, 0, DCP_ERR_MISMATCH, "only the load option cast converts"},
+        {DCP_BF16, DCP_F32, 0, DCP_ERR_MISMATCH, "converted only with the load option cast"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         targets all;
@@ -199,7 +199,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
     SUCCEEDS(dcp_state_create(&state, err));
     SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
     int status = dcp_load_with(ckpt, state, &options, NULL, &failure);
-    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "F64 [37, 12] is asked for");
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "F64 [37, 12] is requested");
     dcp_state_destroy(state);
 }
 

@@ -26,7 +26,7 @@ static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
     } wrong[] = {
         {{"/model/none", DCP_F32, 2, {13, 7}}, DCP_ERR_NOT_FOUND, "/model/none is not in"},
         {{"/model/uneven", DCP_I32, 2, {13, 7}}, DCP_ERR_MISMATCH, "is F32 [13, 7] in the check"},
-        {{"/model/uneven", DCP_F32, 2, {14, 7}}, DCP_ERR_MISMATCH, "F32 [14, 7] is asked for"},
+        {{"/model/uneven", DCP_F32, 2, {14, 7}}, DCP_ERR_MISMATCH, "F32 [14, 7] is requested"},
         {{"/model/uneven", DCP_F32, 1, {13}}, DCP_ERR_MISMATCH, "/model/uneven"},
         {{"/model/scalar", DCP_F32, 0, {0}}, DCP_ERR_MISMATCH, "/model/scalar: missing on rank"},
     };

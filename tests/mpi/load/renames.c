@@ -95,8 +95,10 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         int status;
         const char *text;
     } cases[] = {
-        {{"/mo*/*", "/a/*"}, DCP_ERR_ARG, "{\"/mo*/*\", \"/a/*\"}: there can be one *"},
-        {{"/model/*", "/a/**"}, DCP_ERR_ARG, "{\"/model/*\", \"/a/**\"}: there can be one *"},
+        {{"/mo*/*", "/a/*"}, DCP_ERR_ARG, "{\"/mo*/*\", \"/a/*\"}: there can be at most one *"},
+        {{"/model/*", "/a/**"},
+         DCP_ERR_ARG,
+         "{\"/model/*\", \"/a/**\"}: there can be at most one *"},
         {{"/model/one", "/a/*"}, DCP_ERR_ARG, "{\"/model/one\", \"/a/*\"}: a * has to be"},
         {{"/model/*", NULL}, DCP_ERR_ARG, "{\"/model/*\", \"(null)\"}"},
         {{NULL, "/model/*"}, DCP_ERR_ARG, "{\"(null)\", \"/model/*\"}"},

@@ -67,7 +67,7 @@ static void unexpected_ones(const scratch *s, dcp_checkpoint *ckpt, const given 
     SUCCEEDS(dcp_load_with(ckpt, all.state, &options, NULL, err));
     refuses(ckpt, &half, &options,
             "tensor /model/blocks is in the checkpoint, and nothing of the "
-            "state is loaded from it (48 such tensors): give it a place");
+            "state is loaded from it (48 such tensors): add it to the state");
     options.only = notes;
     options.n_only = 1;
     SUCCEEDS(dcp_load_with(ckpt, half.state, &options, NULL, err));

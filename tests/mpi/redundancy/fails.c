@@ -118,7 +118,7 @@ static void check_misuse(const private_files *p) {
         check_same_failure(
             redundancy_encode(p->s->self, p->groups, folder, PRIVATE_STEP, NULL, &err) ? DCP_ERR_ARG
                                                                                        : 0,
-            DCP_ERR_ARG, &err, "for a save of 1");
+            DCP_ERR_ARG, &err, "but the save has 1");
 }
 
 int main(int argc, char **argv) {

@@ -156,7 +156,7 @@ static void too_much_loss_goes_back(const private_files *p) {
         CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     }
     check_same_failure(rebuild(p, 0, &step, NULL, &failure), DCP_ERR_NOT_FOUND, &failure,
-                       p->nodes > 2 ? "no step can be made whole; of the newest: step 7"
+                       p->nodes > 2 ? "no step can be made whole; the newest one: step 7"
                                     : "no node has a complete step");
 }
 

@@ -98,7 +98,7 @@ static void the_parents_store_is_not_the_childs(void **state) {
         if (has_lock_open()) _exit(2);
         int refused = store_begin(store, 2, tmp, &err) == DCP_ERR_STATE;
         dcp_store_close(store);
-        _exit(refused && strstr(err.message, "is a fork") ? 0 : 1);
+        _exit(refused && strstr(err.message, "this process was forked") ? 0 : 1);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -152,7 +152,7 @@ static int status_of_child(dcp_tiers *tiers, int what) {
             dcp_tiers_fence(tiers);
             const int refused =
                 dcp_tiers_is_done(tiers) == 1 && dcp_tiers_wait(tiers, NULL, &err) == DCP_ERR_STATE;
-            _exit(!refused || !strstr(err.message, "is a fork"));
+            _exit(!refused || !strstr(err.message, "this process was forked"));
         }
         if (what == CLOSE_ALL)
             dcp_tiers_close(tiers);

@@ -12,7 +12,7 @@ static void an_older_step_is_refused(void **state) {
     store = open_store(s, 2, 0);
     assert_int_equal(publish(store, 51, "state", &err), DCP_ERR_STATE);
     assert_non_null(strstr(err.message, "step 51 is older than step 70"));
-    assert_non_null(strstr(err.message, "by continue_from, which"));
+    assert_non_null(strstr(err.message, "must call continue_from, which"));
     assert_int_equal(publish(store, 65, "state", &err), DCP_ERR_STATE);
     assert_steps(s, "c60 c70");
     publish_all(store, 71, 71);
