@@ -6,9 +6,10 @@
  *
  * With one node, a replaced step has its name until the new step takes it. With several nodes, each
  * of which has a directory, all leaders first rename the old step. They give the new step its name
- * only when all of them have done so; if one fails, all undo their renames. A rank that cannot know
- * whether one has failed changes nothing more, as if it had been killed: other ranks may know that
- * none has failed, and may have removed older steps. The next writer finds out. */
+ * only when all of them have done so; if one fails, all undo their renames. A rank that cannot find
+ * out whether a leader has failed changes nothing more, as if the rank had been killed: other ranks
+ * may know that no leader has failed, and may have removed older steps. The next writer decides
+ * which of the two steps remains (store/open.c). */
 #include "store/publication.h"
 
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* Going back, and loading. The ranks declare at different times that the run goes back, and may do
  * so while stores are being filled or a save is in flight. So the declaration is only recorded, and
- * from then on affects everything that the list knows (tiers/tier_list.h). The next save, in which
- * all ranks take part, ends the fillings (those of abandoned steps before they are complete), sets
- * later steps aside in every store before it saves into any, and makes the list forget them.
+ * from then on affects everything that the list knows (tiers/tier_list.h). All ranks take part in
+ * the next save. It ends the fillings, and cancels those of abandoned steps. Before it saves into
+ * any store, it sets the abandoned steps aside in every store, and makes the list forget them.
  * Afterwards every store contains what it would contain if the abandoned steps had never
  * existed. */
 #include "core/bytes.h"
