@@ -57,8 +57,8 @@ typedef struct config {
     int shares_memory;        /* the ranks of a host share one copy of a gathered unit */
     int checkpointing;        /* activation checkpointing */
     int offloads;             /* parameters and optimizer state are outside the device's memory */
-    const char *offload_path; /* the folder of the file that holds them; NULL: a GPU's are in the
-                                 host's memory */
+    const char *offload_path; /* the folder of the file that holds them; NULL: with a GPU, the
+                                 host's memory holds them */
     const char *dir, *resume;
     uint64_t every, keep; /* for the store `dir` */
     dcp_layout layout;    /* for the store `dir` */
@@ -78,7 +78,7 @@ typedef struct config {
     uint64_t log_every; /* steps between lines on stdout; 0: at most one line per second, except for
                            the first steps */
     int restarted;  /* the run was restarted by dcp-run, or requeued, after it published a step */
-    uint64_t given; /* the checksum of all keys and values of `tree` as it was loaded */
+    uint64_t given; /* the checksum of all keys and values that `tree` had when it was loaded */
 } config;
 
 void config_free(config *c);

@@ -157,7 +157,8 @@ static const deepspeed_row rows[] = {
     {"comet", NO_EFFECT, NULL, NULL},
     {"csv_monitor", NO_EFFECT, NULL, NULL},
     {"monitor_config", NO_EFFECT, NULL, NULL},
-    {"activation_checkpointing", NO_EFFECT, NULL, NULL}, /* these keys say how, not whether */
+    {"activation_checkpointing", NO_EFFECT, NULL, NULL}, /* these keys configure how activations are
+                                                            checkpointed, not whether they are */
     {"checkpoint.tag_validation", NO_EFFECT, NULL, NULL},
     {"checkpoint.load_universal", NO_EFFECT, NULL, NULL},
     {"checkpoint.use_node_local_storage", NO_EFFECT, NULL, NULL},
@@ -169,7 +170,8 @@ static const deepspeed_row rows[] = {
     {"aio", NO_EFFECT, NULL, NULL},
     {"compile", NO_EFFECT, NULL, NULL},
     {"graph_harvesting", NO_EFFECT, NULL, NULL},
-    {"dataloader_drop_last", NO_EFFECT, NULL, NULL}, /* a batch crosses the end of an epoch */
+    {"dataloader_drop_last", NO_EFFECT, NULL, NULL}, /* no samples are dropped: a batch may continue
+                                                        in the next epoch */
     {"use_data_before_expert_parallelism", NO_EFFECT, NULL, NULL},
     {"vocabulary_size", NO_EFFECT, NULL, NULL}, /* from the model's config.json */
 
@@ -193,8 +195,8 @@ static const deepspeed_row rows[] = {
     {"sparse_attention", REFUSED, "attention is dense here: drop it", NULL},
 };
 
-/* The names of types, compared without regard to case. A schedule of DeepSpeed also sets its
- * defaults for keys that the file does not give. */
+/* DeepSpeed's values of scheduler.type and optimizer.type, compared without regard to case. A
+ * schedule of DeepSpeed also sets its defaults for keys that the file does not give. */
 static const struct {
     const char *path, *theirs, *ours, *as;
     double min_lr_ratio; /* negative: none */
@@ -243,8 +245,9 @@ typedef struct translation {
     json_t *meant; /* may be NULL */
     int world;     /* number of ranks */
     config_findings *f;
-    const char *offload; /* the key that requested it; NULL if none */
-    json_t *folder;      /* for the files, if offloading to a disk was requested; otherwise NULL */
+    const char *offload; /* the key that requested offloading; NULL if none */
+    json_t *folder;      /* the folder of the offload files; NULL unless offloading to a disk was
+                            requested */
 } translation;
 
 static int is_or_below(const char *path, const char *key) {
@@ -338,7 +341,9 @@ static const char *default_of(const translation *t, const char *path) {
     return key ? key->fallback : NULL;
 }
 
-/* Sets our key to the value of theirs. Takes over `value`. */
+/* Sets dcp-train's key `ours` to `value`, the value of DeepSpeed's key `theirs`. Takes over the
+ * reference to `value`. If `ours` already has another value, that value remains; this is an error
+ * unless the command line set it. */
 static void set_ours(translation *t, const char *ours, const char *theirs, json_t *value) {
     const json_t *there = config_json_at(t->tree, ours);
     char *text = value_text(value), *other = value_text(there);
@@ -368,13 +373,15 @@ static void take_auto(translation *t, const char *ours) {
                             strcmp(text, "null") == 0 ? "follows" : text);
 }
 
-/* Only a GPU has something to offload. */
+/* Returns true if the configuration selects a GPU. On the CPU, the host's memory holds everything
+ * anyway, so there is nothing to offload to it. */
 static int is_on_gpu(const translation *t) {
     const char *device = json_string_value(config_json_at(t->tree, "device"));
     return device && strcmp(device, "cuda") == 0;
 }
 
-/* Accepts {"device": "cpu"}, or true, as in older files. `path`: static storage. */
+/* Notes which offloading the key at `path` requests. The value is an object such as {"device":
+ * "cpu"}, or true, as in older files. `path` must have static storage. */
 static void note_offload(translation *t, const char *path, const json_t *value) {
     const char *device =
         json_is_true(value) ? "cpu" : json_string_value(json_object_get(value, "device"));
@@ -415,7 +422,8 @@ static void set_offload(translation *t) {
     json_decref(t->folder);
 }
 
-/* Applies a row; the caller has removed the key from the tree. Takes over `value`. */
+/* Applies a row to the key at `path`, which the caller has removed from the tree. Takes over the
+ * reference to `value`. */
 static void apply_row(translation *t, const deepspeed_row *r, const char *path, json_t *value) {
     if (r->kind == RENAMED && is_auto(value))
         take_auto(t, r->text);
@@ -462,7 +470,8 @@ static void walk_entry(translation *t, json_t *node, const char *name, const cha
     apply_row(t, r, path, value);
 }
 
-/* Collects the names first, since the walk adds keys of ours. */
+/* Applies the rows to all keys of the object `node`. Collects their names first, because the walk
+ * adds dcp-train's keys to the object. */
 static void walk(translation *t, json_t *node, const char *prefix) {
     json_t *names = json_array(), *name;
     const char *text;

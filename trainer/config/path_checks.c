@@ -17,7 +17,8 @@
 
 enum { SLIP = 2 }; /* up to this many edits count as a misspelling */
 
-/* The length of the next part of a path. Moves *at to it, past slashes and "." parts. */
+/* Moves *at past slashes and "." parts to the next part of a path. Returns that part's length; 0 at
+ * the end of the path. */
 static size_t next_part(const char **at) {
     size_t n = 1;
     do {
@@ -78,8 +79,8 @@ static int check_resume(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Checks the parts in braces that a rank replaces. here: also check that this rank's environment
- * has the variables. */
+/* Checks the parts in braces, which each rank replaces by its own values. here: also check that
+ * this rank's environment has the variables. */
 static int check_braces(const char *key, const char *text, int here, dcp_error *err) {
     char name[256];
     size_t n;
@@ -159,7 +160,8 @@ static int is_refused(int failed) {
                       errno == ELOOP);
 }
 
-/* Returns true, and sets errno, if only the kernel can create files there. */
+/* Returns true, and sets errno, if `path` is on a file system such as /proc, where only the kernel
+ * can create files. */
 static int is_kernels(const char *path) {
     static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
                                           CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};

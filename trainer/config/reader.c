@@ -114,8 +114,8 @@ static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
                         text + sizeof dir - 1);
 }
 
-/* Returns the default. For data.sequence_length it is null if the data are a stored batch, which
- * has its own length. tree: the effective values of the preceding keys. */
+/* Returns the default. The default of data.sequence_length is null if the data are a stored batch,
+ * because its file determines the length. tree: the effective values of the preceding keys. */
 static json_t *fallback(const config_key *key, const json_t *given, const json_t *tree) {
     const char *type = json_string_value(config_json_at(given, "data.type"));
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
@@ -158,7 +158,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A key of another optimizer is a mistake. */
+/* Refuses keys that only another optimizer than the chosen one has. */
 static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *err) {
     const char *optimizer = json_string_value(config_json_at(tree, "optimizer.type"));
     for (size_t i = 0; i < config_keys_count; i++) {
@@ -276,12 +276,10 @@ static int blame(const char *source, int status, dcp_error *err) {
     return core_fail(err, status, "%s: %s", source, why.message);
 }
 
-/* Reads `key.path=value` from the command line. The value is JSON if it can be parsed, otherwise a
- * string. If the key requires a string, the value is the text itself, so that `data.path=2024`
- * works. */
-
-/* Returns NULL if the value is not UTF-8 or contains a key twice; *duplicate is set in the second
- * case. */
+/* Parses the value of an override `key.path=value` on the command line. The value is JSON if it can
+ * be parsed, otherwise a string. If the key requires a string, the value is the text itself, so
+ * that `data.path=2024` works. Returns NULL if the value is not UTF-8 or contains a key twice;
+ * *duplicate is set in the second case. */
 static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;

@@ -212,7 +212,8 @@ int config_key_is_group(const char *path) {
     return 0;
 }
 
-/* 1e3 is an integer, too. */
+/* Returns true if the value is an integer in the key's range. A real number without a fraction,
+ * such as 1e3, is an integer, too. */
 static int integer_fits(const config_key *key, const json_t *value) {
     const double number = json_number_value(value);
     return json_is_number(value) && number == floor(number) && number >= key->min &&
@@ -301,7 +302,8 @@ static void expect(const config_key *key, char *out, size_t size) {
     if (key->nullable) strncat(out, ", or null", size - strlen(out) - 1);
 }
 
-/* The remedy for values that users of other programs or versions may give. */
+/* Returns the remedy, as the end of a message, for a value that users of other programs or versions
+ * may give; "" if there is none. */
 static const char *advice(const config_key *key, const char *text) {
     if (text && strcmp(text, "auto") == 0)
         return "; nobody fills it in here: give a value, or leave it out";

@@ -40,7 +40,7 @@ typedef struct config_key {
      * NULL if there is no such condition. */
     const char *idle_where;
     size_t offset; /* of the struct's member; 0: none */
-    /* For a list of objects: functions that check the list, and that add what its entries omit.
+    /* For a list of objects: functions that check the list, and that fill in what its entries omit.
      * NULL if there is nothing to do. */
     int (*check)(const char *path, const json_t *list, dcp_error *err);
     int (*complete)(json_t *list);
