@@ -194,8 +194,8 @@ def test_keys_without_effect_are_named():
     idle = ["fsdp.min_num_params=7", "scheduler.type=constant", "scheduler.params.min_lr_ratio=0.5",
             "checkpoint.dir=dry"]
     _, err = train(1, "good.json", "--dry-run", *idle)
-    check("warning: good.json: without effect as other keys are: scheduler.params.min_lr_ratio (scheduler.type is constant), "
-          "fsdp.min_num_params (fsdp.wrap_policy is transformer)\n" in err, err)
+    check("warning: good.json: without effect because of other keys: scheduler.params.min_lr_ratio "
+          "(scheduler.type is constant), fsdp.min_num_params (fsdp.wrap_policy is transformer)\n" in err, err)
     shown, _ = train(1, "good.json", *idle, "--print-config")
     with open("shown.json", "w") as f:
         f.write(shown)

@@ -37,7 +37,7 @@ def test_a_dangling_link_is_refused():
     for more in ([], ["--dry-run"]):
         refused(1, "link: it is a symbolic link whose target does not exist", config(checkpoint={"dir": "link"}), *more,
                 expect=3)
-        refused(1, "metrics: link is a symbolic link to what is not there", config(metrics="link"), *more)
+        refused(1, "metrics: link is a symbolic link to a missing file", config(metrics="link"), *more)
     check(not os.path.lexists("nowhere"), "what the link names was made")
 
 

@@ -94,7 +94,7 @@ def test_the_command_line_goes_before_our_own_file():
     shown = json.loads(train(1, "ours.json", "scheduler.params.warmup_num_steps=5", "--print-config")[0])
     check(json_at(shown, "scheduler.params.warmup_steps") == 5, "a key of the file goes before the command line's")
     _, err = train(1, "ours.json", "fp16.enabled=true", "--print-config", expect=2)
-    check(err.startswith("dcp-train: command line: fp16.enabled: true; fp16 is not built"), err)
+    check(err.startswith("dcp-train: command line: fp16.enabled: true; fp16 is not implemented"), err)
 
 
 def test_two_learning_rates_are_refused():
@@ -115,9 +115,10 @@ def test_keys_that_the_command_line_replaces_are_named():
     cases.use(inputs)
     # A key with the same value is not named.
     _, err = train(1, FILE, *GIVEN, "max_steps=7", "--print-config")
-    check("the command line goes before the file: scheduler.params.total_num_steps 80 (max_steps is 7)" in err, err)
+    check("the command line takes precedence over the file: scheduler.params.total_num_steps 80 (max_steps is 7)"
+          in err, err)
     _, err = train(1, FILE, *GIVEN, "max_steps=80", "--print-config")
-    check("goes before the file" not in err, err)
+    check("takes precedence" not in err, err)
 
 
 def test_the_batch_follows_from_micro_batch_accumulation_and_ranks():
@@ -189,7 +190,7 @@ def test_numbers_that_json_does_not_have_are_refused():
             with open("number.json", "w") as f:
                 f.write('{"data": {"path": "NaN"},\n "gradient_clipping": ' + number + "}")
             _, err = train(1, "number.json", "--print-config", expect=2)
-            check(f"number.json:2:23: {number}, which Python writes, is no number of JSON; give a finite one" in err,
+            check(f"number.json:2:23: {number}, which Python writes, is not a JSON number; give a finite one" in err,
                   err)
 
 

@@ -185,7 +185,7 @@ def test_an_overridden_key_of_the_command_line_is_a_warning():
     _, err = call("dcp-train", "run.json", *GIVEN, "optimizer.params.lr=1", 'optimizer={"type": "AdamW"}', "seed=2",
                   "seed=2",
                   "--print-config")
-    check(err.splitlines() == ["dcp-train: warning: run.json: not taken, as the command line has the key again: "
+    check(err.splitlines() == ["dcp-train: warning: run.json: ignored, because the command line sets the key again: "
                                "optimizer.params.lr=1"], err)
 
 

@@ -67,7 +67,7 @@ def test_a_fixed_batch_takes_no_sources():
     cases.use(inputs)
     mixed("refused", type="safetensors")
     _, err = train(1, "config.json", expect=2)
-    check("data.sources: of data.type safetensors there is one fixed batch" in err, err)
+    check("data.sources: data.type safetensors has one fixed batch" in err, err)
 
 
 cases.main()

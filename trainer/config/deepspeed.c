@@ -26,12 +26,12 @@ typedef struct deepspeed_row {
                         object whose "enabled" is false. "auto" requests nothing in either case */
 } deepspeed_row;
 
-#define BF16 "set bf16.enabled=true, which needs no loss scaling, or leave it for fp32"
-#define NOT_HERE "nothing like it is built: drop it"
-#define ONE_BIT "compression of 1-bit optimizers is not built: drop it"
-#define LAMB "of LAMB, which is not built: drop it"
+#define BF16 "set bf16.enabled=true, which needs no loss scaling, or leave it out for fp32"
+#define NOT_HERE "this is not implemented: drop it"
+#define ONE_BIT "compression of 1-bit optimizers is not implemented: drop it"
+#define LAMB "a key of LAMB, which is not implemented: drop it"
 #define WARM_UP "a warm-up begins at 0 here: set it to 0"
-#define CYCLES "schedules of that kind are not built: drop it, and see scheduler.type"
+#define CYCLES "schedules of that kind are not implemented: drop it, and see scheduler.type"
 
 static const deepspeed_row rows[] = {
     {"bfloat16.enabled", RENAMED, "bf16.enabled", NULL},
@@ -41,13 +41,14 @@ static const deepspeed_row rows[] = {
     {"bf16.check_grad_overflow", NO_EFFECT, NULL, NULL},
     {"bf16.bf16_*", NO_EFFECT, NULL, NULL}, /* what DeepSpeed stores in bf16 is fp32 here */
     {"fp16.enabled", REFUSED,
-     "fp16 is not built: set fp16.enabled=false, and bf16.enabled=true for bf16, else fp32 it is",
+     "fp16 is not implemented: set fp16.enabled=false for fp32, and also bf16.enabled=true for "
+     "bf16",
      NULL},
     {"fp16", NO_EFFECT, NULL, NULL},
-    {"amp.enabled", REFUSED, "amp is not built: set amp.enabled=false; " BF16, NULL},
+    {"amp.enabled", REFUSED, "amp is not implemented: set amp.enabled=false; " BF16, NULL},
     {"amp", NO_EFFECT, NULL, NULL},
     {"torch_autocast.enabled", REFUSED,
-     "autocast is PyTorch's: set torch_autocast.enabled=false; " BF16, NULL},
+     "autocast exists only in PyTorch: set torch_autocast.enabled=false; " BF16, NULL},
     {"torch_autocast", NO_EFFECT, NULL, NULL},
     {"data_types", NO_EFFECT, NULL, NULL}, /* gradients are added and sent in fp32 */
     {"communication_data_type", NO_EFFECT, NULL, NULL},
@@ -73,7 +74,7 @@ static const deepspeed_row rows[] = {
      "set fsdp.replicas to the number of ranks over this size, and drop it", "[-1]"},
     {"zero_optimization.mics_hierarchical_params_gather", NO_EFFECT, NULL, NULL},
     {"zero_optimization.zenflow", REFUSED,
-     "updates that lag behind the gradients are not built: drop it", NULL},
+     "updates that lag behind the gradients are not implemented: drop it", NULL},
     /* these determine how much is gathered or reduced at once; here that is a unit, see
      * fsdp.wrap_policy and fsdp.prefetch */
     {"zero_optimization.allgather_*", NO_EFFECT, NULL, NULL},
@@ -115,7 +116,7 @@ static const deepspeed_row rows[] = {
     {"optimizer.params.foreach", NO_EFFECT, NULL, NULL},
     {"optimizer.params.set_grad_none", NO_EFFECT, NULL, NULL},
     {"optimizer.params.adam_w_mode", REFUSED,
-     "AdamW decouples the decay, and Adam with decay in the gradient is not built: drop it",
+     "AdamW decouples the decay; Adam with decay in the gradient is not implemented: drop it",
      "[true]"},
     {"optimizer.params.bias_correction", REFUSED, "AdamW corrects biases here: drop it", "[true]"},
     {"optimizer.params.amsgrad", REFUSED, NOT_HERE, NULL},
@@ -179,9 +180,10 @@ static const deepspeed_row rows[] = {
      "a batch is the same on any number of ranks here: drop it; dcp-run changes their number",
      NULL},
     {"pipeline", REFUSED, NOT_HERE, NULL},
-    {"tensor_parallel.autotp_size", REFUSED, "tensor parallelism is not built: drop it", "[0, 1]"},
+    {"tensor_parallel.autotp_size", REFUSED, "tensor parallelism is not implemented: drop it",
+     "[0, 1]"},
     {"tensor_parallel", NO_EFFECT, NULL, NULL},
-    {"sequence_parallel_size", REFUSED, "sequence parallelism is not built: drop it", "[1]"},
+    {"sequence_parallel_size", REFUSED, "sequence parallelism is not implemented: drop it", "[1]"},
     {"expert_parallel", REFUSED, NOT_HERE, NULL},
     {"autotuning", REFUSED, NOT_HERE, NULL},
     {"compression_training", REFUSED, NOT_HERE, NULL},
@@ -205,7 +207,8 @@ static const struct {
     {"scheduler.type", "WarmupLR", "constant", "constant", -1, 1},
     {"scheduler.type", "WarmupDecayLR", "linear", "linear", 0, 1},
     {"scheduler.type", "WarmupCosineLR", "cosine", "cosine", 0.0001, 1},
-    {"optimizer.type", "Adam", "AdamW", "AdamW, as there unless adam_w_mode is false", -1, 0},
+    {"optimizer.type", "Adam", "AdamW", "AdamW, as in DeepSpeed unless adam_w_mode is false", -1,
+     0},
     {"optimizer.type", "FusedAdam", "AdamW", "AdamW", -1, 0},
     {"optimizer.type", "DeepSpeedCPUAdam", "AdamW", "AdamW", -1, 0},
     {"optimizer.type", "AdamW", "AdamW", NULL, -1, 0},
@@ -396,7 +399,8 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
             return;
         }
         if (t->folder && !json_equal(t->folder, folder)) {
-            refuse_key(t, path, folder, "another nvme_path has been given: there is one here");
+            refuse_key(t, path, folder,
+                       "another nvme_path has been given, and only one is possible");
             return;
         }
         json_decref(t->folder);
@@ -414,7 +418,8 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
 static void set_offload(translation *t) {
     if (!t->offload) return;
     if (t->folder && is_on_gpu(t)) {
-        refuse_key(t, t->offload, NULL, "a GPU reaches no file: take device cpu in it");
+        refuse_key(t, t->offload, NULL,
+                   "offload files are not possible with a GPU: set its device to cpu");
     } else {
         set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
         if (t->folder) set_ours(t, "fsdp.offload_path", t->offload, json_incref(t->folder));
@@ -533,11 +538,11 @@ static void complete_batch(translation *t) {
     const double times = is_count(accumulation) ? json_number_value(accumulation) : 1;
     const double batch = json_number_value(micro) * times * t->world;
     config_json_set(t->tree, BATCH, json_integer((json_int_t)batch));
-    config_findings_add(t->f, CONFIG_TAKEN,
-                        MICRO " %.0f and " ACCUMULATION " %.0f on %d %s as " BATCH
-                              " %.0f (set that, and it is the same on any number of ranks)",
-                        json_number_value(micro), times, t->world, t->world == 1 ? "rank" : "ranks",
-                        batch);
+    config_findings_add(
+        t->f, CONFIG_TAKEN,
+        MICRO " %.0f and " ACCUMULATION " %.0f on %d %s as " BATCH
+              " %.0f (set train_batch_size for the same batch on any number of ranks)",
+        json_number_value(micro), times, t->world, t->world == 1 ? "rank" : "ranks", batch);
 }
 
 /* In DeepSpeed, the number of ranks and any two of batch, micro-batch and accumulation determine
@@ -548,8 +553,8 @@ static void drop_accumulation(translation *t) {
     const json_t *value = config_json_at(t->tree, path);
     if (follows || !json_is_number(value) || config_json_at(t->from_line, path)) return;
     config_findings_add(t->f, CONFIG_TAKEN,
-                        "%s as null, as not both train_batch_size and "
-                        "train_micro_batch_size_per_gpu are given",
+                        "%s as null, because train_batch_size and train_micro_batch_size_per_gpu "
+                        "are not both given",
                         path);
     json_object_del(t->tree, path);
 }

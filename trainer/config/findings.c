@@ -67,13 +67,13 @@ static const struct {
     config_finding kind;
     const char *lead;
 } sentences[] = {
-    {CONFIG_TAKEN, "taken as it is called here: "},
+    {CONFIG_TAKEN, "translated to dcp-train's keys: "},
     {CONFIG_AUTO, "\"auto\" is filled in by dcp-train's defaults: "},
-    {CONFIG_LEFT_OUT, "left out, so dcp-train's defaults count: "},
-    {CONFIG_GIVES_WAY, "not taken, as the command line goes before the file: "},
-    {CONFIG_REPEATED, "not taken, as the command line has the key again: "},
-    {CONFIG_NO_EFFECT, "keys of DeepSpeed's without effect here: "},
-    {CONFIG_IDLE, "without effect as other keys are: "},
+    {CONFIG_LEFT_OUT, "left out, so dcp-train's defaults apply: "},
+    {CONFIG_GIVES_WAY, "ignored, because the command line takes precedence over the file: "},
+    {CONFIG_REPEATED, "ignored, because the command line sets the key again: "},
+    {CONFIG_NO_EFFECT, "DeepSpeed's keys without effect here: "},
+    {CONFIG_IDLE, "without effect because of other keys: "},
 };
 
 char *config_findings_notes(const config_findings *f, const char *source) {

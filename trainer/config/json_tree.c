@@ -34,16 +34,15 @@ static int fail_place(const char *path, const char *text, size_t bytes, json_err
     const char *word = is_json(where) ? NULL : program_json_infinite(text, bytes, where);
     if (word)
         return core_fail(err, DCP_ERR_ARG,
-                         "%s:%d:%d: %s, which Python writes, is no number of JSON; give a finite "
+                         "%s:%d:%d: %s, which Python writes, is not a JSON number; give a finite "
                          "one, or leave the key out",
                          path, where->line, where->column, word);
     if (other_kind(path))
         return core_fail(
             err, DCP_ERR_ARG,
-            "%s: %s; a configuration is JSON, with keys as dcp-train.json(5) has them, "
-            "or DeepSpeed's",
+            "%s: %s; a configuration is JSON, with the keys of dcp-train.json(5) or of DeepSpeed",
             path, other_kind(path));
-    return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; mend it there", path, where->line,
+    return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; correct it there", path, where->line,
                      where->column, is_json(where) ? "" : "not JSON: ", where->text);
 }
 
@@ -64,9 +63,9 @@ static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
     if (ferror(file))
         status = core_fail(err, DCP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
     else if (bytes > MAX_BYTES)
-        status =
-            core_fail(err, DCP_ERR_ARG, "%s: has more than %zu bytes: no configuration is so long",
-                      path, MAX_BYTES);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "%s: has more than %zu bytes, the limit for a configuration", path,
+                           MAX_BYTES);
     else
         status = parse_text(path, text, bytes, out, err);
     free(text);
@@ -81,17 +80,16 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "%s: is a directory; a JSON file is required", path);
     }
     if (!file)
-        return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "%s: cannot read: %s; give a JSON file that is there", path,
-                         strerror(errno));
+        return core_fail(err, DCP_ERR_NOT_FOUND, "%s: cannot read: %s; give an existing JSON file",
+                         path, strerror(errno));
     json_t *object = NULL;
     const int status = parse(file, path, &object, err);
     fclose(file);
     if (status != DCP_OK) return status;
     if (!json_is_object(object)) {
         json_decref(object);
-        return core_fail(err, DCP_ERR_ARG, "%s: holds no JSON object, as {\"key\": \"value\"} is",
-                         path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: does not contain a JSON object, such as {\"key\": \"value\"}", path);
     }
     *out = object;
     return DCP_OK;

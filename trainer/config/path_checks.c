@@ -141,11 +141,10 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
     int code = n > 0 && (size_t)n < sizeof folder ? 0 : ENAMETOOLONG;
     const int is_there = !code && stat(path, &st) == 0;
     if (!code && !is_there && lstat(path, &st) == 0)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "%s: %.300s is a symbolic link to what is not there: make that, remove the "
-            "link, or name another file",
-            what, path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: %.300s is a symbolic link to a missing file: create that file, "
+                         "remove the link, or name another file",
+                         what, path);
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;
@@ -204,8 +203,8 @@ int config_paths_check_open(const config *c, dcp_error *err) {
         const int code = errno;
         if (i + 1 < c->n_stores) snprintf(key, sizeof key, "checkpoint.stores[%zu].path", i);
         return core_fail(err, DCP_ERR_ARG,
-                         "%s: cannot write to %.300s: %s; choose a folder of yours", key,
-                         c->stores[i].path, strerror(code));
+                         "%s: cannot write to %.300s: %s; choose a folder that you may write to",
+                         key, c->stores[i].path, strerror(code));
     }
     return DCP_OK;
 }
@@ -226,8 +225,8 @@ int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *e
         if (domains < needed)
             return core_fail(err, DCP_ERR_ARG,
                              "checkpoint.stores[%zu].redundancy: %s needs ranks in %d failure "
-                             "domains at least, they are in %d, which are %s; use more of them, or "
-                             "one that survives the loss of fewer, or none",
+                             "domains at least, they are in %d (%s); use more domains, a "
+                             "redundancy that survives the loss of fewer, or none",
                              i, redundancy, needed, domains,
                              domain ? "those that domain names" : "hosts");
     }

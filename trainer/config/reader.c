@@ -90,9 +90,9 @@ static void check_tree(const json_t *tree, const char *prefix, config_findings *
         char path[512];
         const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
         if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
-            config_findings_add(f, CONFIG_WRONG,
-                                "%.300s: unknown key; each dot is a level of objects in a file",
-                                path);
+            config_findings_add(
+                f, CONFIG_WRONG,
+                "%.300s: unknown key; in a file, write nested objects instead of dots", path);
         else
             check_entry(path, value, f);
     }
@@ -186,9 +186,9 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
 /* Checks the conditions that involve several keys. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->n_sources && strcmp(c->data_type, "safetensors") == 0)
-        return core_fail(err, DCP_ERR_ARG,
-                         "data.sources: of data.type safetensors there is one fixed batch; leave "
-                         "data.sources out");
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "data.sources: data.type safetensors has one fixed batch; leave data.sources out");
     if (c->packs && strcmp(c->data_type, "records") != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "data.pack: data.type %s has no records to pack; leave data.pack out, or "
@@ -198,7 +198,7 @@ static int check_together(const config *c, dcp_error *err) {
     if (speaks && !c->frames)
         return core_fail(err, DCP_ERR_ARG,
                          "data.frames: data.type speech needs it; set it to the most frames that a "
-                         "recording has, as to_records.py tells");
+                         "recording has, which to_records.py prints");
     if (!speaks && c->frames)
         return core_fail(err, DCP_ERR_ARG,
                          "data.frames: data.type %s has no frames; leave data.frames out, or set "
@@ -320,7 +320,8 @@ static int apply_override(json_t *tree, const char *assignment, dcp_error *err) 
         status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice; drop one of them",
                            path);
     else if (!value)
-        status = core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8; write it so", path);
+        status =
+            core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8; write it in UTF-8", path);
     else if (config_json_set(tree, path, value) != 0)
         status = core_fail(err, DCP_ERR_ARG,
                            "%.300s: a part of this path is set to a value without keys", path);

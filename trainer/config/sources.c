@@ -24,8 +24,7 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
                              key);
         if (is_path ? json_string_length(value) == 0 : !is_weight(value))
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key,
-                             is_path ? "a string with something in it"
-                                     : "a number above 0, up to 1e6");
+                             is_path ? "a non-empty string" : "a number above 0, up to 1e6");
         char what[96];
         snprintf(what, sizeof what, "%s[%zu].path", path, i);
         if (is_path && core_path_check(what, json_string_value(value), err))

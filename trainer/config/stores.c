@@ -36,7 +36,7 @@ static int is_within(const json_t *value, json_int_t least, json_int_t most) {
 /* Returns NULL if the value is valid, otherwise a text that says what the key requires. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
-        return json_string_length(value) > 0 ? NULL : "a string with something in it";
+        return json_string_length(value) > 0 ? NULL : "a non-empty string";
     if (strcmp(key, "every") == 0)
         return is_within(value, 1, MAX_INT) ? NULL : "an integer from 1 to 2147483647";
     if (strcmp(key, "keep") == 0)
@@ -44,9 +44,8 @@ static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "redundancy") == 0)
         return is_redundancy(value) ? NULL : "none, partner or rs(1) to rs(16)";
     if (strcmp(key, "domain") == 0)
-        return json_is_null(value) || json_string_length(value) > 0
-                   ? NULL
-                   : "null, or a string with something in it";
+        return json_is_null(value) || json_string_length(value) > 0 ? NULL
+                                                                    : "null, or a non-empty string";
     if (strcmp(key, "stripe_count") == 0)
         return is_within(value, -1, MOST_STRIPES) ? NULL : "an integer from -1 to 2000";
     if (strcmp(key, "stripe_bytes") == 0)

@@ -71,7 +71,7 @@ static int find_source(const data_options *options, const data_source **out, dcp
                                               : "images",
                          kind->name, kind->types);
     }
-    return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
+    return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not implemented", options->type);
 }
 
 int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err) {
