@@ -205,8 +205,8 @@ static const char requeued[] =
     "going on from the newest step, which a run of this very configuration has saved, not by "
     "checkpoint.resume=%s again; for that, take another checkpoint.dir";
 
-/* Collective. Also continues from the newest step if dcp-run did not notice that an earlier start
- * published one, or if the job was requeued. */
+/* Collective. Makes the run continue from its newest step also if dcp-run did not notice that an
+ * earlier start published a step, or if the job was requeued. */
 static int go_on_from_own(config *c, dcp_error *err) {
     dcp_comm *dcp;
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;

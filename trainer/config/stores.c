@@ -1,5 +1,5 @@
-/* The entries are small objects with their own keys, so they are checked here and not by the list
- * of keys. */
+/* The entries of checkpoint.stores are small objects with their own keys, so they are checked here
+ * and not by the table of keys in schema.c. */
 #include "config/stores.h"
 
 #include <stdio.h>

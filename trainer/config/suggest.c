@@ -1,7 +1,7 @@
-/* Guesses which key was meant. If the name is one of another trainer, that is its counterpart;
- * otherwise it is the key at the smallest edit distance, if so few edits can be a slip. A key of
- * the same name in another group counts as one edit, since a wrong place is as likely a slip as a
- * wrong letter. */
+/* Guesses which key was meant. If the name is a key of another trainer, the guess is dcp-train's
+ * counterpart. Otherwise, the guess is the key at the smallest edit distance, unless that distance
+ * is too large for a slip. A key of the same name in another group counts as one edit away, because
+ * a wrong group is as likely a slip as a wrong letter. */
 #include "config/suggest.h"
 
 #include <string.h>
@@ -88,8 +88,8 @@ static void consider(search *s, const char *candidate, size_t length) {
     memcpy(s->best, name, length + 1);
 }
 
-/* If another trainer's name appears inside one of our groups, only a key of that group is
- * suggested. */
+/* Returns dcp-train's counterpart if the last part of `path` is a key of another trainer, otherwise
+ * NULL. If `path` begins with a group, returns only a key of that group. */
 static const char *name_here(const char *path) {
     const char *dot = strchr(path, '.');
     const size_t group = dot ? (size_t)(dot + 1 - path) : 0;

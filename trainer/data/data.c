@@ -11,13 +11,15 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* Limits of the checksum, which covers all samples if they are few and small, otherwise some. */
+/* Limits of the checksum. It covers all samples if there are at most ALL_SAMPLES of at most
+ * CHECKED_BYTES in total, otherwise up to SOME_SAMPLES of at most CHECKED_BYTES, but at least
+ * one. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
 typedef struct data_part {
     void *state;
     uint64_t samples;      /* per epoch */
-    uint32_t first, count; /* its first position in a cycle, and the number of its positions */
+    uint32_t first, count; /* the part's first position in a cycle, and its number of positions */
 } data_part;
 
 /* The samples of a cycle, in their order. */
@@ -107,8 +109,8 @@ static uint64_t hash_words(uint64_t hash, const void *memory, uint64_t n) {
     return hash;
 }
 
-/* Hashes the first samples in the order of epoch 0 with seed 0, in which they are spread over the
- * data. room: memory for one sample. */
+/* Hashes the first samples in the order of epoch 0 with seed 0, an order in which neighbours are
+ * spread over the data. room: memory for one sample. */
 static int hash_samples(const data *d, const data_part *part, const sample_batch *room,
                         uint64_t words, uint64_t *hash, dcp_error *err) {
     const uint64_t samples = part->samples, n = count_checked(samples, words * 4);
@@ -266,7 +268,7 @@ static void make_cycle(data *d, uint64_t seed, uint64_t number) {
     c->is_known = 1;
 }
 
-/* The part to which sample g belongs, and the sample's number in that part. */
+/* Returns the part to which sample g belongs. *own: the sample's number in that part. */
 static const data_part *find_part(data *d, uint64_t seed, uint64_t g, uint64_t *own) {
     *own = g;
     if (d->n == 1) return d->parts;

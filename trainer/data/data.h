@@ -32,8 +32,8 @@ void data_files_told(const data *d, data_contents *out);
  * records fill. */
 void data_packed(const data *d, uint64_t *records, double *share);
 /* A checksum of the number of samples and of their contents, regardless of how files store them. It
- * covers all samples, or a few hundred that are spread over a large data set. If it differs, so do
- * the samples. */
+ * covers all samples, or a few hundred that are spread over a large data set. If the checksums of
+ * two sets of data differ, so do their samples. */
 uint64_t data_fingerprint(const data *d);
 
 /* Reads samples first ... first + n - 1 into the memory that `out` points to. counted[losses]

@@ -89,7 +89,8 @@ static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked
     return dcp_st_read(reader, a->name, 0, bytes, *out, err);
 }
 
-/* ignored: a value that is allowed although it is not a class; pass 0 if there is none. */
+/* Checks that every id or label is one of the model's tokens or classes. ignored: a value that is
+ * allowed although it is none of them; pass 0 if there is no such value. */
 static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, const data_options *o,
                      int64_t ignored, dcp_error *err) {
     for (uint64_t i = 0; i < o->batch * per_row; i++)
@@ -143,8 +144,8 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     return status;
 }
 
-/* Returns a copy of the options. If they accept any batch size, it has the file's number of
- * rows. */
+/* Returns a copy of the options. If the options accept any batch size, the copy has the file's
+ * number of rows as its batch size. */
 static data_options with_rows(const data_options *options, dcp_st_reader *reader) {
     data_options own = *options;
     const dcp_tensor *labels = dcp_st_find(reader, "labels");

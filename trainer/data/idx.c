@@ -200,7 +200,8 @@ static uint64_t offset_of(const idx_array *a, uint64_t item) {
     return part->begin + (item - part->first) * a->item_bytes;
 }
 
-/* The file that contains item number `item`, and its offset there. */
+/* Returns the path of the file that contains item number `item`. *within: the item's offset in that
+ * file. */
 static const char *idx_at(const idx_array *a, uint64_t item, uint64_t *within) {
     return data_files_at(&a->files, offset_of(a, item), within);
 }
@@ -253,7 +254,7 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
 }
 
 /* Writes the path of an image file's labels to `out`. Returns 0, or -1 if there is no such path.
- * one: replace the digit in "idx3" by 1. */
+ * one: also replace the digit in "idx3" by 1. */
 static int labels_path(const char *images, int one, char *out, size_t size) {
     const char *at = NULL;
     for (const char *next = base_name(images); (next = strstr(next, "images")); next++) at = next;

@@ -17,12 +17,12 @@ typedef struct data_format {
 /* The format whose magic number the file begins with; NULL if it is not a known one. */
 const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes);
 
-/* Guesses whether ids are wider than `width` bytes: read with that width, little-endian ids of 2 or
- * 4 times as many bytes are separated by zeros. Returns the width that was found, or `width` if
- * that may be correct or if there are too few ids to decide. */
+/* Guesses whether ids are wider than `width` bytes. Little-endian ids of 2 or 4 times as many
+ * bytes, if read with that width, are separated by zeros. Returns the width that was found, or
+ * `width` if that may be correct or if there are too few ids to decide. */
 uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width);
 
-/* Searches in lists that ascend by a number in each entry. */
+/* Searches in lists whose entries each contain a number and are sorted by it, ascending. */
 
 /* The last of n > 0 entries whose number is at most `value`, or the first entry if there is none.
  * `number` points to the first entry's number; `size` is an entry's size in bytes. */
@@ -58,9 +58,9 @@ typedef struct data_files {
  * glob pattern of files and folders. Returns DCP_ERR_NOT_FOUND if there are none, or if one cannot
  * be read. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
-/* Returns the path of the first file of `other` that `path` contains as well, even if the two spell
- * its path differently. Returns NULL if there is none, or if that cannot be determined. Free it
- * with free(). */
+/* Returns the path of the first file of `other` that is also a file of `path`, even under another
+ * path. Returns NULL if there is no such file, or if that cannot be determined. Free the text with
+ * free(). */
 char *data_files_shared(const char *path, const char *other);
 /* Appends a file after the others; ignores an empty one. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);

@@ -4,8 +4,8 @@
 #include "data/joined_files.h"
 #include <dcp/safetensors.h>
 
-/* The maximum number of lists of starts per file. Such a list has the beginning of each record, and
- * the end of the last one. */
+/* The maximum number of lists of starts per file. Such a list gives where each record begins, and
+ * where the last one ends. */
 enum { RECORD_MOST_STARTS = 2 };
 
 typedef struct record_file {

@@ -118,8 +118,8 @@ static uint64_t frames_of(const record_file *f, uint64_t own) {
     return data_speech_file_length(f, SPEECH_FRAMES, own);
 }
 
-/* Checks that each record fits. The message reports the longest record, and so a sufficient
- * size. */
+/* Checks that `of`, a length of each record, is at most `room`. The message reports the longest
+ * record, whose length is a sufficient `room`. */
 static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
                          uint64_t room, const char *what, const char *key, dcp_error *err) {
     uint64_t longest = 0;
@@ -264,7 +264,7 @@ static int data_speech_file_read(void *ctx, record_file *f, dcp_error *err) {
  * - I64 text_starts and frame_starts [records + 1]: where each record begins, and where the last
  *   one ends.
  * - F32 speakers [speakers, hidden], and U32 speaker_ids [records].
- * A sample is one record; the rest of its room is -1 and does not count.
+ * A sample is one record; the rest of the sample's ids and codes are -1 and do not count.
  * examples/talker/to_records.py makes these files. */
 
 typedef struct recordings {

@@ -1,6 +1,6 @@
-/* Open bins are stored in stacks, one for each amount of room left. A bit per stack says whether it
- * contains bins, so placing a thing inspects only a few words of these bits, and never searches the
- * bins. */
+/* Packs things into bins. Bins that are not full are stored in stacks, one stack for each amount of
+ * room left. A bit per stack says whether it contains bins, so placing a thing inspects only a few
+ * words of these bits, and never searches the bins. */
 #include "data/records.h"
 
 #include <inttypes.h>
