@@ -103,7 +103,7 @@ static int read_temperature(const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);
     if (end != text && !*end && *out >= 0.0 && isfinite(*out)) return 0;
-    return program_refuse("--temperature: '%s' is no number from 0 on", text);
+    return program_refuse("--temperature: '%s' is not a number of at least 0", text);
 }
 
 /* Returns 0, or PROGRAM_USAGE after a message. */
@@ -190,7 +190,7 @@ static int read_command_line(int argc, char **argv, options *out) {
 }
 
 static const char own_steps[] =
-    "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s";
+    "restarted by dcp-run: continuing from the newest step, ignoring checkpoint.resume=%s";
 
 /* If dcp-run restarts a run that has published a step, the run continues from its newest step.
  * Following checkpoint.resume again would lose that step. */
@@ -202,8 +202,8 @@ static int go_on_after_restart(config *c, dcp_error *err) {
 }
 
 static const char requeued[] =
-    "going on from the newest step, which a run of this very configuration has saved, not by "
-    "checkpoint.resume=%s again; for that, take another checkpoint.dir";
+    "continuing from the newest step, which a run with exactly this configuration has saved, "
+    "ignoring checkpoint.resume=%s; to start from that again, use another checkpoint.dir";
 
 /* Collective. Makes the run continue from its newest step also if dcp-run did not notice that an
  * earlier start published a step, or if the job was requeued. */
@@ -362,8 +362,8 @@ static void check_memory(void) {
         return;
     }
     ranks_say(0,
-              "rank %d: out of memory before the start: less than %zu MiB are available; raise "
-              "the limit (ulimit -v), or use fewer ranks a host",
+              "rank %d: out of memory before the start: less than %zu MiB are available; raise the "
+              "limit (ulimit -v), or use fewer ranks per host",
               program_rank(), little >> 20);
     ranks_launcher_end(PROGRAM_FAILED);
     MPI_Abort(MPI_COMM_WORLD, PROGRAM_FAILED);

@@ -26,7 +26,7 @@ def check_run(name, redundancy, lost, ranks):
         hosts.boot(host)
     text = mpirun(ranks, path, "max_steps=6")
     origin = f"step 3 is loaded from {LOCAL}/{name}, after {2 * len(lost)} of its files were rebuilt"
-    check((origin if lost else "going on from step 3: shared/step-00000003") in text, text)
+    check((origin if lost else "continuing from step 3: shared/step-00000003") in text, text)
     check((state(6, name), losses(f"{name}.jsonl")) == (state(6, "whole"), losses("whole.jsonl")), f"{name}: another result")
 
 

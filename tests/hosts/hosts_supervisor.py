@@ -31,7 +31,7 @@ def test_killed_it_leaves_nothing_and_goes_on_when_started_again():
     kill_at(9, options, path)
     text = Supervised("again", options, path).ends()  # without waiting
     check_clear()
-    check("going on from step" in text, text)
+    check("continuing from step" in text, text)
     check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
 
 

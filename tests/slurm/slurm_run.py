@@ -23,7 +23,7 @@ def after(step, job, log):
 
 def goes_on(log, step):
     """Checks that the log's last start continues from the step that was saved last, so no step is computed twice."""
-    found = re.findall(r"going on from step (\d+)", text(log))
+    found = re.findall(r"continuing from step (\d+)", text(log))
     check(found and int(found[-1]) == step, f"not from step {step}: {text(log)}")
 
 

@@ -40,7 +40,7 @@ def ends(how, status):
         slurm.ask(*{"requeued": ("scontrol", "requeue"), "cancelled": ("scancel",)}[how], job)
     until(lambda: "status" in text(how), f"the end of a run that is {how}")
     check(text(how).endswith(f"status {status}\n"), f"{how}: {text(how)}")
-    found = re.findall(r"going on from step (\d+)", text(how))
+    found = re.findall(r"continuing from step (\d+)", text(how))
     check(found == ([str(before)] if before else []), f"{how}, not from step {before}: {text(how)}")
     slurm.ask("scancel", job)
 

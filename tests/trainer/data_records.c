@@ -237,7 +237,8 @@ static void says_what_is_wrong(void **state) {
     c.starts = down, c.n_starts = 4;
     refused_content(&c, "record 0 has 9 tokens");
     c.starts = short_one;
-    refused_content(&c, "starts of record 1 is 3, and of the next one 4; they ascend by 2");
+    refused_content(
+        &c, "starts of record 1 is 3, and of the next one 4; they must ascend by at least 2");
     c.starts = far, c.n_starts = 3;
     refused_content(&c, "starts of record 0 is 0, and of the next one 9223372036854775807");
     c.starts = below;

@@ -109,7 +109,7 @@ def test_a_damaged_step_falls_back_to_an_older_one():
                 damage(f"{step_path(3)}/state.h5")
                 _, err = train(ranks, short)
                 for what in ("step 4 is damaged", "falling back to step 3", "step 3 is damaged",
-                             "falling back to step 2", "going on from step 2"):
+                             "falling back to step 2", "continuing from step 2"):
                     check(what in err, f"{damage.__name__}, {what}: {err}")
                 check((state(4), losses()) == reference, f"{damage.__name__}: another result")
                 check(os.path.isdir("ckpt/.abandoned-step-00000004"), "the damaged step is not set aside")
@@ -131,11 +131,11 @@ def test_a_run_goes_back_to_an_older_step():
     # Newer steps exist, and are set aside.
     fresh()
     _, err = train(3, short, f"checkpoint.resume={step_path(2)}", "max_steps=3")
-    check("going on from step 2" in err and "step-00000004" in err, err)
+    check("continuing from step 2" in err and "step-00000004" in err, err)
     check(steps() == [1, 2, 3] and os.path.isdir("ckpt/.abandoned-step-00000004"), f"{steps()}")
     check([line["step"] for line in metrics()] == [1, 2, 3], "metrics are not those of this run")
     _, err = train(1, short)
-    check("going on from step 3" in err and (state(4), losses()) == reference, err)
+    check("continuing from step 3" in err and (state(4), losses()) == reference, err)
 
 
 def test_a_run_starts_from_the_checkpoint_of_another_directory():

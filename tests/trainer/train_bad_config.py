@@ -28,12 +28,12 @@ DRY = [
 def test_a_wrong_value_is_refused_in_one_line_and_makes_nothing():
     cases.use(inputs)
     CASES = [  # overrides, and what the line must hold
-        (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory; from the current folder, "
-                                f"where the run starts, it is {os.getcwd()}/nowhere"),
+        (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory; relative to the current "
+                                f"folder, where the run starts, it is {os.getcwd()}/nowhere"),
         (["data.path=/nowhere"], "data.path: cannot read /nowhere: No such file or directory"),
         (["data.path=text/below"], "text/below: Not a directory"),
-        (["data.path=no*match"], f"data.path: nothing matches no*match; from the current folder, where the run starts, it "
-                                 f"is {os.getcwd()}/no*match"),
+        (["data.path=no*match"], f"data.path: nothing matches no*match; relative to the current folder, where the run "
+                                 f"starts, it is {os.getcwd()}/no*match"),
         (["data.type=safetensors", "data.path=garbage.safetensors"], "data.path: garbage.safetensors"),
         (["model.rope_scaling.rope_type=longrope"], 'rope_scaling.rope_type "longrope" is not supported'),
         (["frozen=[\"*\", \"lm_haed.*\"]"], "frozen: lm_haed.* matches no parameter"),
@@ -145,8 +145,8 @@ def test_a_dry_run_describes_a_resume():
     cases.use(two_steps)
     for ranks, override, status, text in (
             (2, "checkpoint.resume=auto", 0,
-             "would go on from step 2: ckpt/step-00000002, whose tensors are the model's;"),
-            (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),
+             "would continue from step 2: ckpt/step-00000002, whose tensors are the model's;"),
+            (1, "checkpoint.resume=ckpt/step-00000001", 0, "would continue from step 1: "),
             (1, "checkpoint.resume=nowhere", 2, "checkpoint.resume: cannot find nowhere"),
             (1, "init=nowhere", 0, "step 2"),
             (1, "model.intermediate_size=120", 2, "is [112,64] there, [120,64] here")):
@@ -170,7 +170,7 @@ def test_a_dry_run_of_a_finished_run_says_so():
     cases.use(two_steps)
     _, err = train(1, "good.json", "--dry-run", "max_steps=2")
     check("step 2 of max_steps 2 is reached: the run is done, and nothing would be trained: ckpt/" in messages(err)[-1] and
-          "would go on" not in err, err)
+          "would continue" not in err, err)
 
 
 def test_a_dry_run_reports_the_next_learning_rate():

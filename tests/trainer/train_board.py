@@ -82,7 +82,7 @@ def test_sigusr2_requeues_a_run_without_a_board():
     cases.use(trained)
     # A SIGTERM does not change that.
     alone = Run(1, "config.json")
-    alone.wait_for(lambda: "going on from step" in alone.text(alone.err), "the start")
+    alone.wait_for(lambda: "continuing from step" in alone.text(alone.err), "the start")
     alone.process.send_signal(signal.SIGUSR2)
     alone.process.send_signal(signal.SIGTERM)
     check(alone.wait() == 75, f"not 75 after SIGUSR2: {alone.text(alone.err)}")

@@ -81,7 +81,7 @@ def test_an_import_with_moments_continues():
         out = tool("dcp-import", f"hf-{name}", f"imported-{name}", "--with-optimizer")
         check("training starts with its moments" in out, out)
         err = run(1 + 2 * i, f"imported-{name}", 2)
-        check("going on from step 0" in err and "about.json" not in err, f"what computed an import: {err}")
+        check("continuing from step 0" in err and "about.json" not in err, f"what computed an import: {err}")
         tool("dcp-export", f"imported-{name}", f"again-{name}", "--with-optimizer")
         check(tensors(f"again-{name}/optimizer.safetensors", "optimizer")[f"/optimizer/step.{NORM}"] ==
               ([], struct.pack("<f", UPDATES + 2)), "the count of an import's second step")

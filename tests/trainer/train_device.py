@@ -92,7 +92,7 @@ def test_a_run_moves_between_the_cpu_and_the_device():
     run("moved", 1, "cuda", max_steps=2, fsdp=OFFLOAD)
     run("moved", 2, "cuda", max_steps=3)
     err = run("moved", 2, "cpu", max_steps=4)
-    check("going on from step 3" in err, f"no resume: {err}")
+    check("continuing from step 3" in err, f"no resume: {err}")
     run("stayed", 1, "cpu", max_steps=4)
     check(state(4, "moved") == state(4, "stayed"), "another state after moves between devices")
 

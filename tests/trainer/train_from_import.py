@@ -47,7 +47,7 @@ def imported():
 def test_a_dry_run_reports_moments_of_zero():
     cases.use(imported)
     _, err = train(1, config(model="hf", data={"sequence_length": 32}), "--dry-run")
-    check("would go on from step 0: ckpt/step-00000000, whose tensors are the model's, with moments of zero" in err,
+    check("would continue from step 0: ckpt/step-00000000, whose tensors are the model's, with moments of zero" in err,
           err)
 
 
@@ -56,7 +56,7 @@ def trained():
     cases.use(imported)
     for ranks, directory in (1, "ckpt"), (3, "ckpt3"):
         err = run_from(ranks, directory)
-        check("going on from step 0" in err and "the moments start at zero" in err, err)
+        check("continuing from step 0" in err and "the moments start at zero" in err, err)
         check("warning" not in err, err)
 
 

@@ -73,7 +73,7 @@ def test_a_run_that_loses_a_rank_ends_as_an_undisturbed_one():
             err = start.ends(0)
             check(len(start.pids(2)) == ranks and not start.pids(3), f"not one restart on {ranks}: {err}")
             check("on 2 ranks" in err.split("dcp-run: start 2")[0], f"MPI knew of others: {err}")
-            check(re.search("going on from step [2-9]|going on from step 10", err), err)
+            check(re.search("continuing from step [2-9]|continuing from step 10", err), err)
             check(state(10, on_failure) == state(10, "whole"), f"{on_failure}: another state")
             check(losses(f"{on_failure}.jsonl") == losses("whole.jsonl"), f"{on_failure}: other losses")
 

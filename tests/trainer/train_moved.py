@@ -23,7 +23,7 @@ def moved():
     run("cpu", 4, "stayed")
     for where, last in (("cpu", 1), (device, 2), ("cpu", 3), (device, 4)):
         err = run(where, last, "moved")
-        check(last == 1 or f"going on from step {last - 1}" in err, f"no resume on {where}: {err}")
+        check(last == 1 or f"continuing from step {last - 1}" in err, f"no resume on {where}: {err}")
 
 
 def test_metrics_of_the_moved_run_are_those_of_the_cpu():

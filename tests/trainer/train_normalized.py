@@ -107,7 +107,7 @@ def test_a_run_of_an_older_release_continues_without_normalization():
         for last in 5, 6:
             configured(directory, path)
             _, err = train(1, "config.json", f"max_steps={last}")
-            check("going on from step" in err and "normalized" not in err, err)
+            check("continuing from step" in err and "normalized" not in err, err)
     check(losses("older.jsonl") == losses("older-raw.jsonl"), "a run that began without normalization has changed")
 
     with open("exported/preprocessor_config.json") as f:

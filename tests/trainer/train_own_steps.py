@@ -44,7 +44,7 @@ def test_a_start_continues_from_steps_of_the_same_dcp_run():
     os.environ["DCP_RUN_TAKE_OVER"] = "1"
     run = BoardRun(2, "config.json", f"max_steps={newest + 3}")
     run.end_with(0)
-    check("going on from the newest step, not by checkpoint.resume=never" in run.said(), run.said())
+    check("continuing from the newest step, ignoring checkpoint.resume=never" in run.said(), run.said())
     check(run.board.resumed.decode().startswith(f"step {newest} from memory-"), run.board.resumed)
     check(steps("ckpt") == [newest + 3], steps("ckpt"))
     with open(step_path(newest + 3) + "/about.json") as f:

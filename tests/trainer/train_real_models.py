@@ -115,7 +115,7 @@ def test_cut_models_train_and_are_exported_byte_for_byte():
             c = config(model=name, checkpoint={"dir": f"{name}.ckpt"}, metrics=f"{name}.jsonl", max_steps=4,
                        scheduler={"type": "constant", "params": {}}, optimizer={"params": {"lr": 1e-3}})
             _, err = train(2, c)
-            check("going on from step 0" in err and "warning" not in err, err)
+            check("continuing from step 0" in err and "warning" not in err, err)
             told = [line["loss"] for line in metrics(f"{name}.jsonl")]
             check(told[-1] < told[0], f"{name}: nothing learned: {told}")
             tool("dcp-export", f"{name}.ckpt", f"{name}.trained")

@@ -68,7 +68,7 @@ def test_wrong_tensors_are_named():
 
 
 def test_recordings_for_another_model_are_refused():
-    for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 4")),
+    for over, words in (({"groups": 3}, ("codes has 3 per frame", "num_code_groups is 4")),
                         ({"hidden": 12}, ("12 numbers, the model takes 16", "another model size"))):
         with cases.part(f"{words}"):
             make_recordings("file.safetensors", 7, **over)

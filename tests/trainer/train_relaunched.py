@@ -67,7 +67,7 @@ def test_a_run_continues_after_dcp_run_was_killed():
     train(1, config("whole.json", max_steps=last, scheduler=constant, checkpoint={"dir": "whole", "every": 0},
                     metrics="whole.jsonl"))
     err = ends(launch("-n", "2"), 0)
-    check("start 2, " not in err and "going on from step" in err, err)
+    check("start 2, " not in err and "continuing from step" in err, err)
     check(state(last) == state(last, "whole"), "the state differs")
     check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
 

@@ -8,7 +8,7 @@ from train_lib import cases, check, config, losses, make_text, Run, state, step_
 LAST = 200  # too many to be done before a signal comes
 from_three = ["config.json", f"checkpoint.resume={step_path(3, 'whole')}", "checkpoint.dir=own", "metrics=own.jsonl"]
 anew = ["config.json", "checkpoint.resume=never", "checkpoint.overwrite=true", "checkpoint.dir=own", "metrics=null"]
-OWN = "a run of this very configuration has saved"
+OWN = "a run with exactly this configuration has saved"
 
 
 def interrupt(arguments, directory):
@@ -37,7 +37,7 @@ def whole():
 def interrupted():
     cases.use(whole)
     status, err = interrupt(from_three, "own")
-    check(status == 143 and OWN not in err and "going on from step 3:" in err, f"{status}: {err}")
+    check(status == 143 and OWN not in err and "continuing from step 3:" in err, f"{status}: {err}")
 
 
 @cases.shared
@@ -52,12 +52,12 @@ def finished():
 def test_another_configuration_starts_from_the_named_step():
     cases.use(interrupted)
     _, err = train(1, *from_three, f"max_steps={LAST - 1}", "--dry-run")
-    check(OWN not in err and "would go on from step 3:" in err, err)
+    check(OWN not in err and "would continue from step 3:" in err, err)
 
 
 def test_a_requeued_job_continues_from_its_own_steps():
     saved, err = cases.use(finished)
-    check(OWN in err and f"going on from step {saved}:" in err, err)
+    check(OWN in err and f"continuing from step {saved}:" in err, err)
     check(newest() == LAST and not glob.glob("own/.abandoned*"), f"{os.listdir('own')}")
     reference = whole()
     check(state(LAST, "own") == reference[0], "another state")
@@ -67,7 +67,7 @@ def test_a_requeued_job_continues_from_its_own_steps():
 def test_a_run_that_is_over_starts_from_the_named_step():
     cases.use(finished)
     _, err = train(1, *from_three, "--dry-run")
-    check(OWN not in err and "would go on from step 3:" in err, f"a run that is over: {err}")
+    check(OWN not in err and "would continue from step 3:" in err, f"a run that is over: {err}")
 
 
 def test_a_run_that_starts_anew_continues_if_slurm_requeued_it():
@@ -79,7 +79,7 @@ def test_a_run_that_starts_anew_continues_if_slurm_requeued_it():
     saved = newest()
     os.environ["SLURM_RESTART_COUNT"] = "1"
     _, err = train(1, *anew, "--dry-run")
-    check(OWN in err and f"would go on from step {saved}:" in err, err)
+    check(OWN in err and f"would continue from step {saved}:" in err, err)
 
 
 cases.main()

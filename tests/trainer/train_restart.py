@@ -37,9 +37,9 @@ def restarted(name, *overrides, told):
         status = wait_for_end(run, lambda: f"{name}: {text()}")
     lines = text()
     check(status == 0, f"{name}: exit {status}: {lines}")
-    check("restarted by dcp-run: going on from the newest step, not by checkpoint.resume=" + told
+    check("restarted by dcp-run: continuing from the newest step, ignoring checkpoint.resume=" + told
           in lines, f"{name}: {lines}")
-    check(len(re.findall("going on from step [4-9]|going on from step 1[01]", lines)) == 1, lines)
+    check(len(re.findall("continuing from step [4-9]|continuing from step 1[01]", lines)) == 1, lines)
     check((state(12, name), losses(f"{name}.jsonl")) == whole(), f"{name}: another result")
 
 

@@ -50,7 +50,7 @@ def lost_memory():
                             check=True, stdout=subprocess.PIPE, text=True).stdout
     check("survives the loss of 1 of 3 domains" in listed, listed)
     _, err = train(3, settings(killed + 2, memory, disk, every=1000))
-    expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
+    expect(err, "rebuilt", f"continuing from step {killed}", "memory-0")
     check(steps("parts") == [killed + 2], steps("parts"))
     return killed, whole
 
@@ -78,7 +78,7 @@ def lost_all_memory():
     for r in range(3):
         shutil.rmtree(f"memory-{r}")
     _, err = train(3, settings(killed + 4, memory, disk, every=2))
-    expect(err, f"going on from step {killed + 2}: ", "parts/step-")
+    expect(err, f"continuing from step {killed + 2}: ", "parts/step-")
     return killed, whole
 
 
@@ -87,7 +87,7 @@ def fewer_ranks():
     killed, whole = cases.use(lost_all_memory)
     # No rank sees the third node's memory, which is rebuilt.
     _, err = train(2, settings(killed + 6, memory, disk, every=2))
-    expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt",
+    expect(err, f"continuing from step {killed + 4}: ", "memory-0/step-", "rebuilt",
            "survives the loss of 0 failure domains from now on, not of 1")
     return killed, whole
 
@@ -99,7 +99,7 @@ def more_ranks():
     # saved.
     shutil.rmtree(step_path(killed + 6, "parts"))
     _, err = train(4, settings(killed + 6, memory, disk, every=2))
-    expect(err, f"going on from step {killed + 6}: ", "memory-0/step-", "is saved in parts")
+    expect(err, f"continuing from step {killed + 6}: ", "memory-0/step-", "is saved in parts")
     check(max(steps("parts")) == killed + 6, steps("parts"))
     _, err = train(4, settings(killed + 6, memory, disk, every=2))
     expect(err, "is saved in parts")  # again, since nobody has read the copy there
@@ -129,7 +129,7 @@ def test_a_dry_run_names_the_newest_step():
     # Without redundancy, nothing is rebuilt.
     alone = {key: memory[key] for key in memory if key not in ("redundancy", "domain")}
     _, err = train(1, settings(whole, alone, disk, every=whole), "--dry-run")
-    expect(err, f"would go on from step {killed + 6}: parts/")
+    expect(err, f"would continue from step {killed + 6}: parts/")
 
 
 def test_redundancy_that_one_domain_cannot_have_is_refused():

@@ -83,8 +83,8 @@ def test_files_that_hold_no_plain_ids_are_refused():
             ("mixed", [], "mixed/b: read as uint16, its ids"),
             ("int64", [], "it holds ids of 8 bytes (int64): write them anew as uint32"),
             ("int64", ["data.dtype=uint32"], "it holds ids of 8 bytes (int64)"),
-            ("ids.npy", [], "ids.npy is an array of numpy's (.npy), and no plain ids: write its ids alone, as numpy.load(f)"),
-            ("ids.gz", [], "ids.gz is compressed by gzip, and no plain ids: unpack it")):
+            ("ids.npy", [], "ids.npy is an array of numpy (.npy), not plain ids: write only its ids, as numpy.load(f)"),
+            ("ids.gz", [], "ids.gz is compressed by gzip, not plain ids: unpack it")):
         with cases.part(f"{path}, {overrides}"):
             for vocabulary in "model.vocab_size=65536", "model.vocab_size=256":
                 _, err = train(1, "tokens.json", vocabulary, f"data.path={path}", *overrides, "--dry-run", expect=2)

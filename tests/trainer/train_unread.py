@@ -41,7 +41,7 @@ def test_a_named_older_step_sets_the_unreadable_one_aside():
     short, reference = cases.use(trained)
     unread(4)
     _, err = train(1, short, f"checkpoint.resume={step_path(2)}", "max_steps=3")
-    check("going on from step 2" in err, err)
+    check("continuing from step 2" in err, err)
     check({"step-00000003", ".abandoned-step-00000003", ".abandoned-step-00000004"} <= set(os.listdir("ckpt")),
           os.listdir("ckpt"))
     readable()
@@ -58,7 +58,7 @@ def test_a_damaged_step_is_passed_over():
         f.seek(middle)
         f.write(bytes([byte ^ 1]))
     _, err = train(1, short)
-    check("step 4 is damaged" in err and "going on from step 3" in err, err)
+    check("step 4 is damaged" in err and "continuing from step 3" in err, err)
 
 
 cases.main()

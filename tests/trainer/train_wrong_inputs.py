@@ -231,14 +231,14 @@ def test_text_and_tokens():
     put("odd", bytes(1001))
     put("few", array.array("H", [3] * 20).tobytes())
     put("foreign", array.array("H", [300] * 2000).tobytes())
-    for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give what is there"),
-                         ("no*match", "nothing matches no*match", "give what is there"),
+    for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give an existing path"),
+                         ("no*match", "nothing matches no*match", "give an existing path"),
                          ("folder", "folder holds 0 bytes", "give more, or set that lower"),
                          ("short", "short holds 9 bytes", "give more, or set that lower")):
         dry(f"data.path={path}", "data.path", *texts)
-    dry("data.eval_path=nowhere", "data.eval_path", "cannot read nowhere: No such file", "give what is there")
-    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is no multiple of the 2 of a",
-        "another data.dtype?")
+    dry("data.eval_path=nowhere", "data.eval_path", "cannot read nowhere: No such file", "give an existing path")
+    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is not a multiple of the 2 of a",
+        "of another data.dtype?")
     dry("data.type=tokens data.path=few", "few", "holds 20 tokens in 1 file", "give more, or set that lower")
     dry("data.type=tokens data.path=foreign", "foreign", "300; the model's vocabulary has 259",
         "another tokenizer's ids")
@@ -247,7 +247,7 @@ def test_text_and_tokens():
             ({"path": "text", "wight": 1}, "[0].wight", "unknown key", "a source has path and weight"),
             ({"weight": 1}, "[0].path", "missing", "set it"),
             ({"path": "text", "weight": 0}, "[0].weight", "is not", "a number above 0"),
-            ({"path": "nowhere"}, "[0].path", "cannot read nowhere", "give what is there"),
+            ({"path": "nowhere"}, "[0].path", "cannot read nowhere", "give an existing path"),
             ({"path": "text", "weight": 1e-5}, "", "text has a weight of less than one sample in 1000",
              "give it more")):
         dry("data.sources=" + json.dumps([entry], separators=(",", ":")), f"data.sources{key}", *texts)
@@ -312,14 +312,14 @@ def test_images():
     for path, *texts in (
             (images("unlabeled", labels=0), "unlabeled/train-images-idx3-ubyte", "no labels beside", "put them there"),
             (images("fewer", labels=19), "fewer/train-images", "20 images", "19 labels; each image needs one"),
-            (images("class", label=4), "class/train-labels", "is 4; the model has 4 classes", "or mend the label"),
+            (images("class", label=4), "class/train-labels", "is 4; the model has 4 classes", "or correct the label"),
             (images("size", (20, 9, 8)), "size/train-images", "is 9 x 8; the model takes 1 x 8 x 8",
              "change one of them"),
-            (images("tail", cut=3), "tail/train-images", "its header says 20 x 8 x 8", "cut off? make it anew"),
+            (images("tail", cut=3), "tail/train-images", "its header describes 20 x 8 x 8", "cut off? make it anew"),
             (images("name", images="pictures"), "name", "has images in its name", "as train-images-idx3-ubyte has"),
-            (images("nan", kind=13), "nan/train-images", "is not finite as fp32", "mend it"),
+            (images("nan", kind=13), "nan/train-images", "is not finite as fp32", "correct it"),
             ("gzip", "gzip/train-images-idx3-ubyte", "is compressed", "unpack it with gunzip"),
-            ("png", "png/train-images-idx3-ubyte", "is no idx file", "give files as MNIST has them"),
+            ("png", "png/train-images-idx3-ubyte", "is not an idx file", "give files in MNIST's format"),
             ("folder", "folder", "is empty", "give a folder with images")):
         row(["vit.json", "--dry-run", f"data.path={path}"], "data.path: ", *texts)
     refuse_all(10)
@@ -427,7 +427,7 @@ def test_sample_arguments():
     for args, *texts in (
             (["a"], "--sample", "takes the text and one", "CKPT"),
             (["a", "saved", "--tokens=0"], "--tokens", "'0' is not", "a whole number from 1"),
-            (["a", "saved", "--temperature=hot"], "--temperature", "'hot' is no", "number from 0 on"),
+            (["a", "saved", "--temperature=hot"], "--temperature", "'hot' is no", "number of at least 0"),
             (["a", "nowhere"], "nowhere", "cannot find", "give a checkpoint that is whole"),
             (["", "saved"], "--sample", "the text is empty", "give it a text"),
             (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),

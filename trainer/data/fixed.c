@@ -71,7 +71,7 @@ static int check_shape(const dcp_tensor *tensor, const data_options *o, const as
     shape_text(here, sizeof here, o->batch, a->ndim, a->dims);
     return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s; %s asks for %s; %s", o->path,
                      a->name, there, o->shape.tokens ? "data.sequence_length" : "the model", here,
-                     o->shape.tokens ? "leave that out to take the file's"
+                     o->shape.tokens ? "leave that out to use the file's length"
                                      : "set model to one of this size");
 }
 
@@ -97,7 +97,7 @@ static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, con
         if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->shape.classes))
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: %s holds %" PRId64 " in row %" PRIu64
-                             "; the model has %" PRIu64 " %s: another model's?",
+                             "; the model has %" PRIu64 " %s: is the file for another model?",
                              o->path, name, ids[i], i / per_row, o->shape.classes,
                              o->shape.tokens ? "tokens" : "classes");
     return DCP_OK;
@@ -136,8 +136,9 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
         status = core_fail(err, DCP_ERR_ARG,
                            "data.path: %s holds no input_ids; save them under that name", path);
     else if (ids->ndim != 2 || ids->shape[1] == 0)
-        status = core_fail(err, DCP_ERR_ARG,
-                           "data.path: input_ids of %s is not [batch, sequence]; save it so", path);
+        status = core_fail(
+            err, DCP_ERR_ARG,
+            "data.path: input_ids of %s is not [batch, sequence]; save it in that shape", path);
     else
         *out = ids->shape[1];
     dcp_st_close(reader);

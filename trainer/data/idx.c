@@ -117,8 +117,8 @@ static int check_magic(const char *path, const uint8_t *magic, dcp_error *err) {
     if (magic[0] || magic[1] || !idx_type_bytes(magic[2]) || magic[3] < 1 ||
         magic[3] > IDX_MAX_DIMS)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s is no idx file of 1 to %d dimensions: it begins with "
-                         "%02x %02x %02x %02x; give files as MNIST has them",
+                         "data.path: %s is not an idx file of 1 to %d dimensions: it begins with "
+                         "%02x %02x %02x %02x; give files in MNIST's format",
                          path, IDX_MAX_DIMS, magic[0], magic[1], magic[2], magic[3]);
     return DCP_OK;
 }
@@ -138,8 +138,9 @@ static int check_size(const data_file *file, idx_header *h, dcp_error *err) {
         at += (uint32_t)snprintf(dims + at, sizeof dims - at, "%s%" PRIu64, d ? " x " : "",
                                  h->dims[d]);
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s holds %" PRIu64 " bytes; its header says %s elements of "
-                     "%" PRIu32 ": cut off? make it anew",
+                     "data.path: %s holds %" PRIu64
+                     " bytes; its header describes %s elements of %" PRIu32
+                     " bytes: is it cut off? make it anew",
                      file->path, file->bytes, dims, idx_type_bytes(h->type));
 }
 
@@ -249,7 +250,7 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
     if (files->n > 0) return DCP_OK;
     return core_fail(err, DCP_ERR_NOT_FOUND,
                      "data.path: none of the %zu files of %s has images in its name, as "
-                     "train-images-idx3-ubyte has; compressed ones (.gz) are to be unpacked",
+                     "train-images-idx3-ubyte has; unpack compressed ones (.gz)",
                      found, path);
 }
 
@@ -278,8 +279,8 @@ static int add_labels(const char *images, data_files *labels, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "data.path: %s is empty; put labels there", path);
     }
     return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: no labels beside %s; put them there, by its name with labels in "
-                     "place of images (and idx1 of idx3)",
+                     "data.path: no labels beside %s; put them there, in a file of that name with "
+                     "labels in place of images (and idx1 in place of idx3)",
                      images);
 }
 
@@ -298,7 +299,7 @@ static int open_labels(idx *x, dcp_error *err) {
     const char *path = x->labels.files.list[0].path;
     if (x->labels.ndim != 0 || !idx_is_integer(x->labels.type))
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s holds no labels: one dimension of integers is asked for",
+                         "data.path: %s holds no labels: one dimension of integers is required",
                          path);
     for (size_t i = 0; i < x->images.files.n; i++)
         if (x->images.parts[i].items != x->labels.parts[i].items)
@@ -345,7 +346,7 @@ static int check_label(const idx *x, uint64_t item, int64_t label, dcp_error *er
     const char *path = idx_at(&x->labels, item, &within);
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s: the label at byte %" PRIu64 " is %" PRId64
-                     "; the model has %" PRIu64 " classes: give it more, or mend the label",
+                     "; the model has %" PRIu64 " classes: give it more, or correct the label",
                      path, within, label, x->shape.classes);
 }
 
@@ -403,7 +404,8 @@ static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) 
     uint64_t within;
     const char *path = idx_at(&x->images, item, &within);
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: the number at byte %" PRIu64 " is not finite as fp32; mend it",
+                     "data.path: %s: the number at byte %" PRIu64
+                     " is not finite as fp32; correct it",
                      path, within + i * idx_type_bytes(x->images.type));
 }
 

@@ -16,9 +16,9 @@
 
 enum { FEWEST_IDS = 128 }; /* fewer ids do not suffice to guess a width */
 
-#define LLM_C "a file of llm.c's, which begins with a header of 1,024 bytes"
+#define LLM_C "a file of llm.c, which begins with a header of 1,024 bytes"
 #define LLM_C_ADVICE                                                                               \
-    "write the ids behind it alone (tail -c +1025), of 2 bytes for GPT-2 and 4 for Llama 3"
+    "write only the ids after it (tail -c +1025), of 2 bytes for GPT-2 and 4 for Llama 3"
 
 static const struct {
     const char *mark;
@@ -27,17 +27,17 @@ static const struct {
 } formats[] = {
     {"\x93NUMPY",
      6,
-     {"an array of numpy's (.npy)",
-      "write its ids alone, as numpy.load(f).astype('uint16').tofile('ids.bin') does"}},
-    {"PK\3\4", 4, {"a zip archive (.npz, .pt)", "unpack it, and write the ids alone"}},
+     {"an array of numpy (.npy)",
+      "write only its ids, as numpy.load(f).astype('uint16').tofile('ids.bin') does"}},
+    {"PK\3\4", 4, {"a zip archive (.npz, .pt)", "unpack it, and write only the ids"}},
     {"\x1f\x8b\x08", 3, {"compressed by gzip", "unpack it"}},
     {"\x28\xb5\x2f\xfd", 4, {"compressed by zstd", "unpack it"}},
-    {"MMIDIDX", 7, {"an index of Megatron's (.idx)", "give the .bin file beside it alone"}},
+    {"MMIDIDX", 7, {"an index of Megatron (.idx)", "give only the .bin file beside it"}},
     {"\x88\xd8\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240520, for GPT-2's ids */
     {"\xa1\xd9\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240801, for Llama 3's */
-    {"PAR1", 4, {"a parquet file", "write the ids alone"}},
-    {"ARROW1", 6, {"an Arrow file", "write the ids alone"}},
-    {"\x89HDF\r\n\x1a\n", 8, {"an HDF5 file", "write the ids alone"}},
+    {"PAR1", 4, {"a parquet file", "write only the ids"}},
+    {"ARROW1", 6, {"an Arrow file", "write only the ids"}},
+    {"\x89HDF\r\n\x1a\n", 8, {"an HDF5 file", "write only the ids"}},
 };
 
 const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes) {
@@ -77,8 +77,8 @@ static const char *tell_place(const char *path, char *text, size_t size) {
     char folder[PATH_MAX];
     *text = '\0';
     if (*path != '/' && getcwd(folder, sizeof folder))
-        snprintf(text, size, "; from the current folder, where the run starts, it is %s/%s", folder,
-                 path);
+        snprintf(text, size, "; relative to the current folder, where the run starts, it is %s/%s",
+                 folder, path);
     return text;
 }
 
@@ -90,7 +90,7 @@ static int fail_to_find(const char *path, int code, dcp_error *err) {
     char place[2 * PATH_MAX];
     const int is_missing = code == ENOENT || code == ENOTDIR;
     return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
-                     "data.path: cannot read %s: %s%s; give what is there", path, strerror(code),
+                     "data.path: cannot read %s: %s%s; give an existing path", path, strerror(code),
                      is_missing ? tell_place(path, place, sizeof place) : "");
 }
 
@@ -152,7 +152,7 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     char place[2 * PATH_MAX];
     if (failed == GLOB_NOMATCH)
         return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "data.path: nothing matches %s%s; give what is there", path,
+                         "data.path: nothing matches %s%s; give an existing path", path,
                          tell_place(path, place, sizeof place));
     if (failed) return core_fail_memory(err, 0);
     int status = DCP_OK;
@@ -234,7 +234,7 @@ int data_files_append(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "data.path: %s is no file that can be read; make it one", path);
+                         "data.path: %s is not a readable file; replace it with one", path);
     const int status = append_file(files, path, (uint64_t)st.st_size, err);
     find_begins(files);
     return status;

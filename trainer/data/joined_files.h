@@ -10,7 +10,7 @@
 /* Files that are not plain ids, although they were found where ids are expected. */
 
 typedef struct data_format {
-    const char *what;   /* "an array of numpy's (.npy)" */
+    const char *what;   /* "an array of numpy (.npy)" */
     const char *advice; /* how to convert it to ids */
 } data_format;
 

@@ -64,20 +64,20 @@ static int check_counts(const sample_shape *shape, const record_file *f, const s
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: %" PRIu64 " text_starts, %" PRIu64
                          " frame_starts and %" PRIu64
-                         " speaker_ids; there are as many of the first two, 2 at least, and one "
-                         "less of the last; " SPEECH_FILE_ANEW,
+                         " speaker_ids; the first two numbers must be equal and at least 2, and "
+                         "the last one less by 1; " SPEECH_FILE_ANEW,
                          f->path, starts, t->frame_starts->shape[0], t->ids->shape[0]);
     if (t->codes->shape[1] != shape->groups)
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: codes has %" PRIu64
-                         " a frame, the model's num_code_groups is %" PRIu64
+                         " per frame, the model's num_code_groups is %" PRIu64
                          ": make records with the model's own codec",
                          f->path, t->codes->shape[1], shape->groups);
     if (t->speakers->shape[1] != shape->dims[0])
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: a speaker's vector has %" PRIu64
                          " numbers, the model takes %" PRIu64
-                         ": records of another model size; make them with this one's",
+                         ": the records are for another model size; make them with this model",
                          f->path, t->speakers->shape[1], shape->dims[0]);
     return DCP_OK;
 }
@@ -162,12 +162,13 @@ static int check_text(const piece *p, dcp_error *err) {
     for (uint64_t i = 0; i < p->n; i++) {
         if (p->is.ids[i] < p->shape->texts) continue;
         const uint64_t own = record_of(p->f, SPEECH_TEXT, p->first + i);
-        return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: text id %" PRIu64 " of record %" PRIu64 " is %" PRIu32
-                         ", the model's text_vocab_size %" PRIu64
-                         ": another tokenizer's records? make them with this model's",
-                         p->f->path, p->first + i - (uint64_t)p->f->starts[SPEECH_TEXT][own], own,
-                         p->is.ids[i], p->shape->texts);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "data.path: %s: text id %" PRIu64 " of record %" PRIu64 " is %" PRIu32
+            ", the model's text_vocab_size %" PRIu64
+            ": are they another tokenizer's records? make them with this model's tokenizer",
+            p->f->path, p->first + i - (uint64_t)p->f->starts[SPEECH_TEXT][own], own, p->is.ids[i],
+            p->shape->texts);
     }
     return DCP_OK;
 }
@@ -182,7 +183,7 @@ static int check_codes(const piece *p, dcp_error *err) {
         const uint64_t own = record_of(p->f, SPEECH_FRAMES, frame);
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: code %" PRIu64 " of frame %" PRIu64 " of record %" PRIu64
-                         " is %d; the model's lie below %" PRIu64
+                         " is %d; the model's codes are below %" PRIu64
                          ": make records with the model's own codec",
                          p->f->path, code, frame - (uint64_t)p->f->starts[SPEECH_FRAMES][own], own,
                          p->is.codes[i], below);

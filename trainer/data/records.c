@@ -187,7 +187,7 @@ static int check_starts(const records *r, const record_file *f, uint64_t tokens,
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: starts of record %" PRIu64 " is %" PRId64
                              ", and of the next one %" PRId64
-                             "; they ascend by 2 at least, a token and one to predict; " ANEW,
+                             "; they must ascend by at least 2, a token and one to predict; " ANEW,
                              f->path, i, starts[i], starts[i + 1]);
         const uint64_t length = (uint64_t)(starts[i + 1] - starts[i]);
         if (length > r->sequence + 1)
@@ -208,11 +208,11 @@ static int read_lists(void *ctx, record_file *f, dcp_error *err) {
     if (status == DCP_OK) status = find_tensor(f, starts_name, DCP_I64, &starts, err);
     if (status != DCP_OK) return status;
     if (mask->shape[0] != ids->shape[0] || starts->shape[0] < 2)
-        return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: %" PRIu64 " input_ids, %" PRIu64 " loss_mask and %" PRIu64
-                         " starts; there are as many of the first two, and at least 2 "
-                         "starts; " ANEW,
-                         f->path, ids->shape[0], mask->shape[0], starts->shape[0]);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "data.path: %s: %" PRIu64 " input_ids, %" PRIu64 " loss_mask and %" PRIu64
+            " starts; the first two numbers must be equal, and the last at least 2; " ANEW,
+            f->path, ids->shape[0], mask->shape[0], starts->shape[0]);
     status = data_record_file_starts(f, STARTS, starts_name, err);
     f->records = starts->shape[0] - 1;
     return status == DCP_OK ? check_starts(r, f, ids->shape[0], err) : status;
@@ -270,7 +270,7 @@ static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: token %" PRIu64 " of record %" PRIu64 " is %" PRIu32
                              " with mask %d; the model's vocabulary has %" PRIu64
-                             ", and a mask is 0 or 1: another tokenizer's records?",
+                             ", and a mask is 0 or 1: are they another tokenizer's records?",
                              f->path, i, own, r->ids[i], r->mask[i], r->vocab);
     return DCP_OK;
 }

@@ -46,7 +46,7 @@ static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s: the uint%" PRIu32 " at byte %" PRIu64 " is %" PRIu32
                      "; the model's vocabulary has %" PRIu64
-                     ": another tokenizer's ids, or another data.dtype?",
+                     ": are they another tokenizer's ids, or of another data.dtype?",
                      path, 8 * w->width, within, id, w->vocab);
 }
 
@@ -65,11 +65,11 @@ static int check_sizes(const sequences *w, dcp_error *err) {
     for (size_t i = 0; i < w->files.n; i++) {
         const data_file *file = &w->files.list[i];
         if (file->bytes % w->width == 0) continue;
-        return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s holds %" PRIu64
-                         " bytes, which is no multiple of the %" PRIu32 " of a token (uint%" PRIu32
-                         "); cut off, or another data.dtype?",
-                         file->path, file->bytes, w->width, 8 * w->width);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "data.path: %s holds %" PRIu64 " bytes, which is not a multiple of the %" PRIu32
+            " of a token (uint%" PRIu32 "); is the file cut off, or of another data.dtype?",
+            file->path, file->bytes, w->width, 8 * w->width);
     }
     return DCP_OK;
 }
@@ -80,7 +80,7 @@ static int check_format(const sequences *w, const data_file *file, const uint8_t
                         uint64_t bytes, dcp_error *err) {
     const data_format *format = data_formats_find(begin, bytes);
     if (format)
-        return core_fail(err, DCP_ERR_ARG, "data.path: %s is %s, and no plain ids: %s", file->path,
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s is %s, not plain ids: %s", file->path,
                          format->what, format->advice);
     const uint32_t wide = data_formats_width(begin, bytes, w->width);
     if (wide == w->width) return DCP_OK;
@@ -159,8 +159,8 @@ static int text_open(const data_options *options, void **state, dcp_error *err) 
     if (options->shape.classes >= BYTES_VOCABULARY) return sequences_open(options, 1, state, err);
     return core_fail(err, DCP_ERR_ARG,
                      "model: a vocabulary of %" PRIu64
-                     " is too small for data.type text, whose tokens are 256 byte values; "
-                     "set model.vocab_size to as many",
+                     " is too small for data.type text, whose tokens are 256 byte values; set "
+                     "model.vocab_size to at least 256",
                      options->shape.classes);
 }
 

@@ -224,7 +224,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     if (status == DCP_OK && is_own)
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
-    ranks_say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
+    ranks_say(rank, "continuing from step %" PRIu64 ": %s", s->step, path);
     tell_board(from, s->step, path);
     if (!with_slots && state_has_optimizer(ckpt))
         ranks_warn(rank, "%s has no optimizer state of %s: it starts at zero", path,
@@ -262,7 +262,7 @@ static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, 
                  " is reached: the run is done, and nothing would be trained",
                  step, c->max_steps);
     else
-        snprintf(head, sizeof head, "would go on from step %" PRIu64, step);
+        snprintf(head, sizeof head, "would continue from step %" PRIu64, step);
     if (step < c->max_steps)
         snprintf(rate, sizeof rate, "; the next learning rate is %.4g",
                  optim_schedule_lr(c, step + 1));
