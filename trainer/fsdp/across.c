@@ -13,9 +13,9 @@ struct fsdp_across {
     float *outbound;         /* sums of this group, contiguous for each receiving rank */
     float *crossed;          /* pieces of all groups' sums, in the order of micro-batches */
     size_t unit;             /* the unit whose sums are being exchanged */
-    uint64_t micro;          /* the micro-step that ends their run */
-    fsdp_transfer crossing;  /* the exchange of sums */
-    fsdp_transfer spreading; /* the sending of results */
+    uint64_t micro;          /* the micro-step that ends the run of these sums */
+    fsdp_transfer crossing;  /* the transfer that exchanges sums */
+    fsdp_transfer spreading; /* the transfer that sends results */
     int *counts; /* 4 * [groups]: counts and starts of what is sent, then of what is received */
     int *spread_counts;     /* 2 * [groups]: counts and starts of results */
     fsdp_sum_counter *sums; /* [units] the sums of this rank's pieces */
@@ -52,7 +52,8 @@ static float *shard_of(const fsdp_across *a, size_t unit) {
 /* Reserves transfers for one unit's sums and for another unit's results. */
 static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     const size_t in = s->crossed * sizeof(float);
-    const size_t out = s->outbound ? s->outbound * sizeof(float) : 1; /* 0 would mean a gather */
+    const size_t out = s->outbound ? s->outbound * sizeof(float) : 1; /* reserve regards 0 as a
+                                                                         gather */
     uint64_t shard = 0;
     for (size_t u = 0; u < a->layout->n; u++) {
         const uint64_t here = (uint64_t)a->layout->units[u].grad_counts[a->layout->shard];
@@ -63,8 +64,8 @@ static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
 }
 
-/* The storage of the shard is used for the group's own sums until the last run, so the sums of all
- * groups need other memory. */
+/* Allocates memory for the sums of all groups. The storage of the shard cannot hold them, because
+ * it is used for the group's own sums until the last run. */
 static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     uint64_t offset = 0;
     a->n_slots = s->n_across_sums;

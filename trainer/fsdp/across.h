@@ -5,7 +5,8 @@
  *   The ranks of a column send each other their groups' sums: each rank receives its piece of the
  *   shard, adds the pieces in the order of micro-batches, and sends the result to the others after
  *   the last run. If a step has one run per group, and that run is one sum
- *   (fsdp_micro_batches_run), a shard crosses twice, except for a rank's own piece.
+ *   (fsdp_micro_batches_run), each shard is sent between groups twice, except for a rank's own
+ *   piece.
  * - Without hybrid sharding, all ranks have sent this rank its piece of the gradients already. It
  *   sends the sum to the other ranks of the column.
  * - With the ring, the transport adds the groups' sums.

@@ -46,8 +46,8 @@ uint64_t fsdp_sent_across_bytes(const fsdp *f);
 
 /* Collective. Gathers the root's parameters from the storage. */
 void fsdp_step_begin(fsdp *f);
-/* Collective. Computes this rank's micro-batch of micro-step `micro`. run: the micro-batch has been
- * set in it; NULL if the rank has none. After the last micro-step `grads` holds the sums over all
+/* Collective. Computes this rank's micro-batch of micro-step `micro`. run: contains the
+ * micro-batch; NULL if the rank has none. After the last micro-step `grads` holds the sums over all
  * micro-batches. Parameters may be updated only after all ranks have finished the last micro-step,
  * because other ranks may still read this rank's parameters. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);

@@ -33,8 +33,8 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-/* A single rank computes the gradients of its first micro-batch in its storage, which receives the
- * sum. */
+/* Computes the sizes of the buffers for one micro-batch's gradients. A single rank needs none for
+ * its first micro-batch, whose gradients it computes in its storage, which receives the sum. */
 static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     if (layout->world == 1 && plan->micro_batches == 1) return;
@@ -71,9 +71,10 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     if (layout->in_place) s->root = s->kept_blocks = 0;
 }
 
-/* Gradients that are sent while the next unit computes need a buffer that nothing else uses. With
- * messages, the root's gradients are sent from a staging buffer if they have to be split. A block's
- * gradients replace its parameters if nothing computes meanwhile. */
+/* Computes the size of the buffer for gradients in flight. Gradients that are sent while the next
+ * unit computes need a buffer that nothing else uses. With messages, the root's gradients are sent
+ * from a staging buffer if they have to be split. A block's gradients replace its parameters if
+ * nothing computes meanwhile. */
 static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const int splits = is_cut(plan), overlaps = plan->strategy.overlap;
@@ -101,7 +102,7 @@ static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
                                      : piece_elems(plan->layout, unit);
 }
 
-/* The most that one reduction brings to this rank. */
+/* Computes how many elements one reduction brings to this rank at most. */
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);

@@ -102,7 +102,8 @@ static float *messages_finish(fsdp_gather *g) {
     return whole;
 }
 
-/* The root's gradients are sent only while nothing is being gathered. */
+/* The root's gradients can be sent from the first staging buffer, because they are sent only while
+ * nothing is being gathered. */
 static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
     return unit == ROOT ? m->flights[0].staging : m->block;
@@ -333,7 +334,8 @@ static void shared_poll(fsdp_gather *g) {
         put_shard(s, &s->flights[(s->oldest + i) % g->most_in_flight]);
 }
 
-/* looks: the number of checks that have failed so far. */
+/* Lets MPI proceed, then waits a moment for the counter `late` to reach `use`. looks: the number of
+ * checks that have failed so far. */
 static void wait_for_count(const gather_shared *s, core_futex *late, uint32_t use, int looks) {
     int is_there;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);

@@ -207,8 +207,8 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_micro_batches_steps(&r->batches);
 }
 
-/* Returns a whole gradient in rank order, in memory that does not change while it is sent. With one
- * shard, a sum in a slot need not be copied for that. */
+/* Returns a whole gradient in rank order, in memory that does not change while the gradient is
+ * sent. With one shard, only a sum that is in `whole` has to be copied for that. */
 static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
                             float *scratch) {
     if (r->layout->shards > 1)

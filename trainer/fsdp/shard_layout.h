@@ -80,7 +80,8 @@ typedef struct fsdp_layout {
     uint64_t trained_params; /* those that are not frozen */
     /* The layout of a model also has: */
     size_t *unit_of;  /* [model units] the unit that contains a unit of the model */
-    size_t *first_of; /* [model units] the index of that unit's first parameter there */
+    size_t *first_of; /* [model units] the index, within the containing unit, of the model unit's
+                         first parameter */
 } fsdp_layout;
 
 /* Unit u has n_params[u] parameters; `params` lists those of all units in order and is copied.
@@ -132,8 +133,8 @@ static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error 
     return DCP_OK;
 }
 
-/* Copies all slices between a whole unit and its shards in rank order in one call of the backend,
- * which uses tables that are made at the beginning of the run. */
+/* Copies all slices between a whole unit and its shards in rank order. A copy is one call of the
+ * backend, with a table that is made at the beginning of the run. */
 
 typedef enum fsdp_direction {
     FSDP_JOIN,  /* assembles a whole unit from all ranks' shards; skips slices that this rank stores

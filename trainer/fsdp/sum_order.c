@@ -104,7 +104,7 @@ void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch) {
     while (newest_joins(p)) merge_newest(p);
 }
 
-/* Prefers the result, because a sum that ends there need not be moved. */
+/* Returns an unused slot. Prefers `result`, because a sum that ends there need not be moved. */
 static int unused_slot(const fsdp_sum_counter *p) {
     const int result = (int)p->n_slots;
     int slot = 0;
@@ -246,7 +246,7 @@ static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64
     return kept;
 }
 
-/* All blocks are added up like the first one. */
+/* Considers only the first block, because all blocks are added up like it. */
 uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l) {
     return kept_between(l, 0, l->block, 1);
 }

@@ -113,7 +113,8 @@ typedef struct fsdp_sum_strategy {
     int group; /* the number of ranks that add up among themselves first, if possible; `world`: all
                   ranks */
     int local; /* ranks add up their own micro-batches first, if blocks divide evenly */
-    int ring;  /* the transport adds in its own order, so a rank sends all of its own at once */
+    int ring;  /* the transport adds in its own order, so a rank sends the sum of all of its own
+                  micro-batches at once */
 } fsdp_sum_strategy;
 
 fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s);

@@ -130,7 +130,8 @@ static int is_better(const copies *a, const copies *b, size_t sent, size_t recei
     return fits(a, sent, received) && a->to_bytes < b->to_bytes;
 }
 
-/* Ends the run if out of memory, as a failure of MPI does, because the run cannot continue. */
+/* Begins a transfer in the smallest free memory that fits, or makes some larger. Ends the run if
+ * out of memory, as a failure of MPI does, because the run cannot continue. */
 static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
                             fsdp_transfer *out) {
     copies *best = NULL;

@@ -1,5 +1,5 @@
-/* Chooses a run's transport: the only file besides the transports' own that knows which were
- * built. */
+/* Chooses a run's transport. Besides the files of the transports, only this file depends on which
+ * transports were built. */
 #include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL

@@ -17,13 +17,15 @@
 #include "launcher/agent/ranks.h"
 #include "programs/program.h"
 
+/* Milliseconds between two checks of the ranks and the board, or of processes that are being
+ * killed. */
 enum {
-    FIND_MS = 5,      /* while ranks are still appearing */
-    HURRY_MS = 10,    /* after ranks were killed, until their launcher ends */
-    STARTING_MS = 20, /* between two reads of the board, until the first step is done */
-    STEPPING_MS = 250,
-    LEAST_KILL_MS = 5,
-    MOST_KILL_MS = 1000, /* between two checks of processes that are being killed */
+    FIND_MS = 5,       /* while ranks are still appearing */
+    HURRY_MS = 10,     /* after ranks were killed, until their launcher ends */
+    STARTING_MS = 20,  /* until the first step is done */
+    STEPPING_MS = 250, /* after the first step */
+    LEAST_KILL_MS = 5, /* at first while processes are being killed; the interval then grows */
+    MOST_KILL_MS = 1000,
     STACKS_BYTES = 3 << 20
 };
 
@@ -36,10 +38,10 @@ typedef struct agent {
     pid_t child;
     bool child_ended;
     bool all_found;  /* dcp-run has seen all ranks */
-    bool is_failing; /* ranks were killed, and their launcher is to notice */
+    bool is_failing; /* ranks were killed, and their launcher should notice it soon */
     bool is_starting;
     double find_until; /* the time until which ranks are searched for often, unless all are found */
-    double heard, said;
+    double heard, said; /* when the last message of dcp-run arrived; when the last beat was sent */
     struct {
         pid_t pid; /* the process that collects them; 0: none */
         int fd;
@@ -75,7 +77,8 @@ static void read_signals(const agent *a) {
     }
 }
 
-/* A child collects the stacks, because it may have to wait for debuggers. */
+/* Starts a child that collects the stacks: it may have to wait for debuggers, which the agent must
+ * not do. */
 static void begin_stacks(agent *a, double limit_s) {
     int ends[2];
     if (a->stacks.pid || pipe(ends) != 0) return;
@@ -132,7 +135,7 @@ static void answer_end_request(agent *a, ranks_end_request how, bool is_patient)
 
 /* Kills all descendants of the agent except the launcher and the launcher's descendants. Killing
  * only children would not suffice: the children of a process that SIGKILL does not end never become
- * ours. */
+ * children of the agent. */
 static void kill_orphans(const agent *a) {
     const pid_t but = a->child_ended ? 0 : a->child;
     launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
@@ -201,8 +204,8 @@ static void keep_lease(agent *a) {
     tell(a, json_pack("{s:s}", "kind", "beat"));
 }
 
-/* mpirun and orted sleep for a second between a rank's SIGTERM and SIGKILL. A signal that they
- * handle wakes them. */
+/* Wakes mpirun or orted with a signal that it handles: it sleeps for a second between a rank's
+ * SIGTERM and SIGKILL. */
 static void hurry(void *ctx, const launcher_process *child) {
     const agent *a = ctx;
     if (child->pid == a->stacks.pid) return;

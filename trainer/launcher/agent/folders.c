@@ -22,9 +22,10 @@ enum { MOST_OPEN = 64 }; /* descriptors that a walk may use */
 typedef struct folder_place {
     const char *variables[5]; /* the first that is set names the place */
     const char *usual;        /* the place if none is set */
-    const char *tell[2]; /* the variables that name the folder to Open MPI 4 and to 5; both are also
-                            in `variables` */
-    const char *also[2]; /* set as well, unless the user has set them */
+    const char *tell[2]; /* the variables that give Open MPI 4 and Open MPI 5 the folder; both are
+                            also in `variables` */
+    const char *also[2]; /* variables that are set to the folder as well, unless the user has set
+                            them */
     bool optional;
 } folder_place;
 

@@ -41,7 +41,8 @@ struct launcher_control {
     int epoll;
     launcher_socket socket;
     uint64_t last_id;
-    char *made; /* the folder of the socket; the last n_made folders of its path are ours */
+    char *made; /* the folder of the socket; this process made the last n_made folders of its
+                   path */
     int n_made;
     control_client clients[CLIENTS];
 };
@@ -147,7 +148,7 @@ static void read_client(launcher_control *control, control_client *client) {
 
 /* Returns a place for another client. If all places are taken, drops the oldest client whose
  * request is not complete, or that has not received its whole answer yet. Returns NULL if there is
- * none, because all wait for answers. */
+ * no such client, because all wait for answers. */
 static control_client *find_place(launcher_control *control) {
     control_client *oldest = NULL;
     for (int i = 0; i < CLIENTS; i++) {
