@@ -29,8 +29,6 @@
  * In a unit, whole or sharded, frozen parameters come last. Only trained parameters have gradients
  * and slots, which are laid out like the trained part of the unit. */
 
-typedef struct model model;
-
 typedef struct kernels kernels;
 typedef struct model model;
 

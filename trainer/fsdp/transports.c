@@ -3,9 +3,6 @@
 #include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL
-#endif
-
-#ifdef TRAINER_NCCL
 /* Returns true if ranks share a device anywhere. */
 static int is_shared(const fsdp_mesh *mesh, const kernels *k) {
     MPI_Comm sharers;

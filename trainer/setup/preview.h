@@ -10,10 +10,6 @@
 
 typedef struct config config;
 
-typedef struct config config;
-
-typedef struct config config;
-
 /* Prints the units, memory and traffic of rank 0, the rank that holds the most. Reads no data,
  * except for the length of a stored batch. */
 int setup_preview_print(const config *c, int ranks, dcp_error *err);

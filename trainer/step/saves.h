@@ -41,8 +41,6 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err);
 /* The saves of a run. A save is in flight during the next step or, with checkpoint.async=false,
  * happens between two steps. All functions are collective unless they say otherwise. */
 
-typedef struct trainer trainer;
-
 enum { STEP_SAVE_PHASES = 1024 }; /* the most that a trace stores of a save */
 
 typedef struct step_saves {
