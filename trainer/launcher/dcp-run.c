@@ -180,7 +180,7 @@ static void set_variables(launcher_run *run) {
     if (launcher_budget_goes_on(&run->budget)) setenv("DCP_RUN_RESTART", "1", 1);
 }
 
-/* Returns 0, or an exit status after a message. */
+/* Starts the job of the present start. Returns 0, or an exit status after a message. */
 static int start_job(launcher_run *run) {
     const launcher_options *o = run->options;
     launcher_start *start = &run->start;

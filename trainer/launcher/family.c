@@ -14,8 +14,8 @@
 
 extern char **environ;
 
-/* Starts a program without our blocked signals. Its stdout can be read from *out. Returns its pid,
- * or -1. */
+/* Starts a program with no signals blocked. Its stdout can be read from *out. Returns its pid, or
+ * -1. */
 static pid_t start_program(char *const *argv, int *out) {
     int ends[2];
     pid_t pid = -1;

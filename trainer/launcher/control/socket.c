@@ -25,7 +25,7 @@ enum {
     HOST_BYTES = 256
 };
 
-/* The contents of a file at `path`. */
+/* The contents of the file at `path`, if it is a file that names a socket. */
 typedef struct pointer {
     char host[HOST_BYTES];
     long pid;

@@ -1,4 +1,4 @@
-/* Who takes part in the next start: which hosts, with how many ranks each. */
+/* Chooses the hosts of the next start, and the number of ranks on each. */
 #pragma once
 
 #include <jansson.h>
