@@ -133,8 +133,8 @@ echo 0 >"$dir/exit"
 # A directory that cannot contain a socket: the run continues without one, unless --control requests
 # it.
 gives 0 dcp-run -n 1 --watch /proc -- "$DCP_RUN_RANK" "$dir"
-tells "warning: no requests are taken: cannot make the control socket /proc/.control"
+tells "warning: no requests are accepted: cannot make the control socket /proc/.control"
 gives 2 dcp-run -n 1 --control "$dir/none/socket" -- "$DCP_RUN_RANK" "$dir"
 tells "cannot make the control socket $dir/none/socket: No such file"
 gives 2 dcp-run -n 1 --control "$dir/exit" -- "$DCP_RUN_RANK" "$dir"
-tells "$dir/exit is there, and no control socket"
+tells "$dir/exit exists, and is not a control socket"

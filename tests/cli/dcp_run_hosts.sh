@@ -70,13 +70,13 @@ printf 'localhost slots=1\nhost.invalid slots=1\n' >"$dir/hosts"
 OMPI_MCA_plm_rsh_agent=/bin/false run -n 2 --hosts "$dir/hosts" --max-restarts 1 -- true
 ends 3
 says 'host host.invalid does not answer'
-says '--on-failure shrink goes on without it'
+says '--on-failure shrink continues without it'
 
 refused 'no such file' -n 2 --hosts "$dir/nowhere"
 echo 'localhost:2' >"$dir/hosts"
-refused "hosts:1: no host name 'localhost:2'" -n 2 --hosts "$dir/hosts"
+refused "hosts:1: not a host name 'localhost:2'" -n 2 --hosts "$dir/hosts"
 echo '-x slots=2' >"$dir/hosts" # must not become an option of ssh
-refused "hosts:1: no host name '-x'" -n 2 --hosts "$dir/hosts"
+refused "hosts:1: not a host name '-x'" -n 2 --hosts "$dir/hosts"
 echo 'localhost slots=2' >"$dir/hosts"
 refused '-n 3 is above the number of slots' -n 3 --hosts "$dir/hosts"
 refused '--min 3 is above the number of slots' -n 4 --min 3 --on-failure shrink --hosts "$dir/hosts"

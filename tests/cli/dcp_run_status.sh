@@ -55,7 +55,7 @@ printf 'localhost slots=many\n' >"$dir/bad_hosts"
 misuse -n 2 --hosts "$dir/none" -- true
 says 'cannot read the host file'
 misuse -n 2 --hosts "$dir/bad_hosts" -- true
-says "bad_hosts:1: no number of slots 'many'"
+says "bad_hosts:1: not a number of slots 'many'"
 misuse -n 4 --hosts "$dir/hosts" -- true
 says '-n 4 is above the number of slots'
 misuse -n 2 --min 3 -- true
@@ -107,7 +107,7 @@ says 'start 1 ended with status 2, which no restart would change'
 run -n 2 --grace 0 --max-restarts 1 -- sh -c 'setsid sleep 1000 & exit 3'
 ends 3
 says 'giving up after 1 restart'
-says_not 'live on'
+says_not 'are still alive'
 
 # If standard streams are closed, dcp-run's own files must not get their numbers: messages would go
 # into them.
@@ -117,7 +117,7 @@ says_not 'live on'
 # In another PID namespace dcp-run must not take the processes that /proc shows for its own.
 if unshare --pid --fork true 2>/dev/null; then
     timeout 60 unshare --pid --fork "$DCP_BIN/dcp-run" -n 1 -- true 2>"$dir/err" && fail "3 is expected"
-    says '/proc shows other processes than ours'
+    says '/proc shows another PID namespace'
 fi
 
 # DCP_RUN_RESTART applies only to the ranks of this run.

@@ -108,7 +108,7 @@ class Run:
         check(status == 3, f"exit {status}: {text}")
         check(len(re.findall(told, text)) == 1, f"told more than once: {text}")
         check(("start 2, " in text) == goes_on, f"start 2: {text}")
-        check(("processes of start 1 live on" in text) != goes_on, f"live on: {text}")
+        check(("processes of start 1 are still alive" in text) != goes_on, f"are still alive: {text}")
 
 
 def mount_probe():

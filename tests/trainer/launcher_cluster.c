@@ -363,7 +363,7 @@ static void advice_without_any_host_is_to_mend_one(void **state) {
     launcher_cluster *c = open_same("a slots=2\n", 2);
     is_placed(c, "2 a:2");
     launcher_cluster_host_lost(c, "a");
-    is_advised(c, "host a does not answer, and no other is left: mend it, or change ");
+    is_advised(c, "host a does not answer, and no other is left: repair it, or change ");
     launcher_cluster_close(c);
 }
 
@@ -371,7 +371,7 @@ static void shrink_begins_with_what_is_there(void **state) {
     (void)state;
     stderr_text_begin();
     launcher_cluster *c = open_shrink(three, 8, 6);
-    assert_non_null(strstr(stderr_text_end(), "on as many ranks, not on 8"));
+    assert_non_null(strstr(stderr_text_end(), "with as many ranks, not with 8"));
     is_placed(c, "6 a:2 b:2 c:2");
     assert_int_equal(changed_to(c, "a slots=2\nb slots=2\nc slots=8\n"), 1);
     is_placed(c, "8 a:2 b:2 c:4");
@@ -461,7 +461,7 @@ static void a_file_of_no_use_is_told_once(void **state) {
     assert_int_equal(changed_to(c, "a slots=2\nb slts=2\n"), 0);
     const char *message = stderr_text_end();
     assert_non_null(strstr(message, "hosts:2: unknown word 'slts'"));
-    assert_non_null(strstr(message, "goes on with the hosts that it knows"));
+    assert_non_null(strstr(message, "continues with the hosts that it knows"));
     stderr_text_begin();
     for (int i = 0; i < 3; i++) assert_int_equal(launcher_cluster_refresh(c), 0);
     assert_string_equal(stderr_text_end(), "");
@@ -504,7 +504,7 @@ static void a_resize_counts_from_then_on(void **state) {
     is_placed(c, "3 b:3");
     is_not_resized(c, 5, "4 slots of");
     is_not_resized(c, 5, "without the hosts that are left out");
-    is_not_resized(c, 0, "0 is no number of ranks");
+    is_not_resized(c, 0, "0 is not a number of ranks");
     launcher_cluster_close(c);
 }
 

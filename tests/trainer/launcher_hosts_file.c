@@ -64,13 +64,13 @@ static void says_what_is_wrong_and_where(void **state) {
     refuses("# n1\nn1 slots=0\n", "FILE names no host with a slot");
     refuses("n1 slots=2\nn1 slots=3\n", "FILE:2: ");
     refuses("n1 slots=2\nn2:8\n", "'slots=N'");
-    refuses("n1,n2 slots=2\n", "FILE:1: no host name 'n1,n2'");
-    refuses("n1\nn2 slots=x\n", "FILE:2: no number of slots 'x'");
-    refuses("n1 slots=-1\n", "FILE:1: no number of slots '-1'");
+    refuses("n1,n2 slots=2\n", "FILE:1: not a host name 'n1,n2'");
+    refuses("n1\nn2 slots=x\n", "FILE:2: not a number of slots 'x'");
+    refuses("n1 slots=-1\n", "FILE:1: not a number of slots '-1'");
     refuses("n1 slots=5000\n", "from 0 to 4096");
     refuses("n1 slots=4294967297\n", "from 0 to 4096");
     refuses("n1 slots\n", "FILE:1: a value is missing at 'slots'");
-    refuses("n1 slots=1 slots=1\n", "it has twice 'slots'");
+    refuses("n1 slots=1 slots=1\n", "the line has twice 'slots'");
     refuses("n1 slots=4 max_slots=3\n", "max_slots");
     refuses("n1 boards=3\n", "unknown word 'boards'");
     refuses("/* two\nlines */\nn1 ranks=3\n", "FILE:3: unknown word 'ranks'");

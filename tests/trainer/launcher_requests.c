@@ -510,9 +510,9 @@ static void what_is_no_socket_stays(void **state) {
     for (int i = 0; i < 2; i++) {
         write_file(paths[i], "my notes\n");
         assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_TAKEN);
-        assert_non_null(strstr(why, "no control socket"));
+        assert_non_null(strstr(why, "is not a control socket"));
         assert_int_equal(launcher_socket_connect(paths[i], why), -1);
-        assert_non_null(strstr(why, "no control socket"));
+        assert_non_null(strstr(why, "is not a control socket"));
         unlink(paths[i]);
         assert_int_equal(symlink("/dev/null", paths[i]), 0);
         assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_TAKEN);

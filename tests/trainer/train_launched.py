@@ -121,7 +121,7 @@ def test_an_unknown_option_of_the_launcher_is_final():
     start = Start("option", wrong, "-n", "2", "--", TRAINER, small, "checkpoint.dir=option")
     err = start.ends(2)
     check("no-such-option" in err + open(start.out.name).read(), err)
-    check("mpirun does not take, as it says: mpirun -n 2" in err, err)
+    check("mpirun refuses its command line, as it says: mpirun -n 2" in err, err)
     check(err.count("dcp-run: start 1, ") == 1 and "start 2" not in err, err)
 
 
@@ -129,7 +129,7 @@ def test_an_unknown_launcher_is_refused_by_name():
     small = cases.use(inputs)
     intel = mpirun("intel", "echo 'Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005'")
     err = Start("intel", intel, "-n", "2", "--", TRAINER, small).ends(2)
-    check("the one in PATH says that it is: Intel(R) MPI Library" in err and "start 1" not in err, err)
+    check("the one in PATH reports: Intel(R) MPI Library" in err and "start 1" not in err, err)
     os.mkdir("empty")
     err = Start("none", {"PATH": f"{os.getcwd()}/empty"}, "-n", "2", "--", TRAINER, small).ends(3)
     check("no mpirun in PATH" in err and "start 1" not in err, err)

@@ -71,7 +71,8 @@ static bool has_refused_options(const launcher_start *start) {
     if (job->mpirun_lives || job->seen > 0 || job->status == PROGRAM_DONE ||
         !launcher_mpirun_refuses(job->command))
         return false;
-    fprintf(stderr, "dcp-run: start %d failed with status %d: mpirun does not take, as it says:",
+    fprintf(stderr,
+            "dcp-run: start %d failed with status %d: mpirun refuses its command line, as it says:",
             start->number, job->status);
     for (char *const *word = job->command; *word; word++) fprintf(stderr, " %s", *word);
     fputc('\n', stderr);
@@ -152,8 +153,8 @@ static void end_start(launcher_run *run) {
         return;
     }
     fprintf(stderr,
-            "dcp-run: giving up: processes of start %d live on, and may still write; end them "
-            "before another start\n",
+            "dcp-run: giving up: processes of start %d are still alive, and may still write; end "
+            "them before another start\n",
             start->number);
     start->status = PROGRAM_FAILED;
     if (start->asked < RANKS_END_STOP) start->asked = RANKS_END_STOP;
@@ -315,8 +316,8 @@ static bool go_back(launcher_run *run) {
     if (start->status != PROGRAM_USAGE || !before || before == ranks) return false;
     if (launcher_recovery_has_stepped(&run->recovery)) return false;
     if (launcher_cluster_resize(run->cluster, before, why, sizeof why) != 0) return false;
-    snprintf(why, sizeof why, "the ranks refuse to be %d, as their messages say; back to %d", ranks,
-             before);
+    snprintf(why, sizeof why, "the ranks refuse to run as %d, as their messages say; back to %d",
+             ranks, before);
     fprintf(stderr, "dcp-run: %s\n", why);
     launcher_requests_refuse_resize(run, why);
     return true;
@@ -330,7 +331,8 @@ static bool try_others(launcher_run *run) {
     if (start->status != PROGRAM_USAGE || launcher_recovery_has_stepped(&run->recovery) ||
         !run->has_trained || !launcher_cluster_refused(run->cluster, next, sizeof next))
         return false;
-    fprintf(stderr, "dcp-run: the ranks refuse to be %d there, as their messages say; next: %s\n",
+    fprintf(stderr,
+            "dcp-run: the ranks refuse to run as %d there, as their messages say; next: %s\n",
             start->placement.ranks, next);
     return true;
 }
@@ -405,9 +407,8 @@ static int run_program(launcher_options *options) {
     launcher_run run = {.options = options};
     launcher_agent_open_streams();
     if (!launcher_processes_known())
-        return program_fail(PROGRAM_FAILED,
-                            "/proc shows other processes than ours: mount one for this PID "
-                            "namespace, as unshare --mount-proc does");
+        return program_fail(PROGRAM_FAILED, "/proc shows another PID namespace: mount a /proc for "
+                                            "this one, as unshare --mount-proc does");
     if (launcher_signals_open(&run.signals) != 0)
         return program_fail(PROGRAM_FAILED, "cannot watch signals: %s", strerror(errno));
     options->cluster.in_slurm = !options->cluster.hosts_file && getenv("SLURM_JOB_ID") != NULL;

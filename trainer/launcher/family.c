@@ -175,17 +175,16 @@ int launcher_family_find(const launcher_family **out) {
     char text[4096];
     *out = NULL;
     if (!launcher_ask_finds(ask[0]))
-        return program_fail(PROGRAM_FAILED, "there is no mpirun in PATH: install that of the MPI "
-                                            "that the program is built with (Debian: openmpi-bin, "
-                                            "or mpich)");
+        return program_fail(PROGRAM_FAILED,
+                            "there is no mpirun in PATH: install the one of the MPI that the "
+                            "program is built with (Debian: openmpi-bin, or mpich)");
     const int status = launcher_ask_program(ask, ask_limit_s, text, sizeof text);
     if (status != 0)
         return program_fail(PROGRAM_FAILED, "'mpirun --version' fails (status %d)", status);
     *out = launcher_family_of(text);
     if (*out) return 0;
     text[strcspn(text, "\n")] = '\0';
-    return program_refuse(
-        "dcp-run knows the mpirun of Open MPI from version 4 on and of MPICH from "
-        "version 4 on; the one in PATH says that it is: %s",
-        text);
+    return program_refuse("dcp-run supports the mpirun of Open MPI and of MPICH, version 4 or "
+                          "later; the one in PATH reports: %s",
+                          text);
 }

@@ -321,8 +321,8 @@ static void take_loss(launcher_job *job, launcher_link *link) {
     if (job->lost || job->dead >= 0 || launcher_job_is_done(job)) return;
     job->lost = link->host;
     job->alive_at = link->heard;
-    fprintf(stderr, "dcp-run: host %s is lost: nothing was heard of it for %.1f s\n", job->lost,
-            program_now_s() - job->alive_at);
+    fprintf(stderr, "dcp-run: host %s is lost: dcp-run received nothing from it for %.1f s\n",
+            job->lost, program_now_s() - job->alive_at);
 }
 
 /* Returns true if mpirun's status shows success, and no report of a rank contradicts it: the mpirun

@@ -205,7 +205,9 @@ static int become(char **command) {
 }
 
 int launcher_shell_main(int argc, char **argv) {
-    if (argc < 3) return program_fail(PROGRAM_USAGE, "'shell' is for dcp-run itself, with --hosts");
+    if (argc < 3)
+        return program_fail(PROGRAM_USAGE,
+                            "'shell' is only for dcp-run itself, which uses it with --hosts");
     return become(argv + 2);
 }
 
@@ -220,7 +222,8 @@ int launcher_shell_start_main(int argc, char **argv) {
     char **command = calloc((size_t)argc + 1, sizeof *command);
     int n = 0;
     if (host >= argc || !command)
-        return program_fail(PROGRAM_USAGE, "'start' is for dcp-run itself, with --hosts");
+        return program_fail(PROGRAM_USAGE,
+                            "'start' is only for dcp-run itself, which uses it with --hosts");
     for (int i = shell; i < host - 1; i++) command[n++] = argv[i];
     command[n++] = argv[host];
     command[n++] = argv[0];

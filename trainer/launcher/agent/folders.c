@@ -78,7 +78,8 @@ int launcher_folders_make(launcher_folders *folders) {
         /* Open MPI works without this folder */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
         if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
-        fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s; %s may name another\n",
+        fprintf(stderr,
+                "dcp-run: cannot make a folder for mpirun in %s: %s; set %s to another folder\n",
                 base_of(&places[i]), strerror(errno), places[i].tell[0]);
         launcher_folders_remove(folders);
         launcher_folders_free(folders);
@@ -156,7 +157,7 @@ int launcher_folders_join(launcher_folders *folders, const char *const paths[LAU
             folders->shared[i] = true;
             continue;
         }
-        fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; %s may name another\n",
+        fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; set %s to another folder\n",
                 paths[i], strerror(errno), places[i].tell[0]);
         launcher_folders_remove(folders);
         return -1;

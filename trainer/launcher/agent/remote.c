@@ -112,7 +112,8 @@ static int take_key(char key[LAUNCHER_KEY_BYTES + 1]) {
 
 int launcher_remote_main(int argc, char **argv) {
     if (argc <= LAUNCHER_REMOTE_WORDS)
-        return program_fail(PROGRAM_USAGE, "'agent' is for dcp-run itself, with --hosts");
+        return program_fail(PROGRAM_USAGE,
+                            "'agent' is only for dcp-run itself, which uses it with --hosts");
     char **program = argv + LAUNCHER_REMOTE_WORDS;
     char name[256] = "", key[LAUNCHER_KEY_BYTES + 1];
     launcher_folders folders;
@@ -120,9 +121,9 @@ int launcher_remote_main(int argc, char **argv) {
     gethostname(name, sizeof name - 1);
     if (take_key(key) != 0) {
         fprintf(stderr,
-                "dcp-run agent on %s: the key of the run is not on stdin: what starts commands on "
-                "other hosts (plm_rsh_agent of Open MPI) must pass its stdin on, as ssh does "
-                "without -n\n",
+                "dcp-run agent on %s: the key of the run is not on stdin: the program that starts "
+                "commands on other hosts (plm_rsh_agent of Open MPI) must pass its stdin on, as "
+                "ssh does without -n\n",
                 name);
         return PROGRAM_FAILED;
     }

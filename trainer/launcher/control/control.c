@@ -112,7 +112,7 @@ static const char *parse_request(const char *line, size_t bytes, launcher_reques
     const json_int_t n = json_integer_value(ranks);
     if (!why && out->what == LAUNCHER_ASK_RESIZE) {
         out->ranks = n >= 1 && n <= INT_MAX ? (int)n : 0;
-        if (!out->ranks) why = "a resize needs \"ranks\", a number from 1 on";
+        if (!out->ranks) why = "a resize needs \"ranks\", a number of at least 1";
     }
     json_decref(json);
     return why;
@@ -274,7 +274,7 @@ static char *path_in(launcher_control *control, const char *dir) {
 static int listen_to(launcher_control *control, const char *path, const char *dir) {
     char why[LAUNCHER_SOCKET_WHY], *inside = path ? NULL : path_in(control, dir);
     if (!path && !inside) {
-        program_note("warning: no requests are taken: cannot make %s: %s", dir, strerror(errno));
+        program_note("warning: no requests are accepted: cannot make %s: %s", dir, strerror(errno));
         return 0;
     }
     const launcher_listening result =
@@ -286,7 +286,7 @@ static int listen_to(launcher_control *control, const char *path, const char *di
         return program_fail(PROGRAM_USAGE, "cannot watch the control socket: %s", strerror(errno));
     }
     if (path || result == LAUNCHER_TAKEN) return program_refuse("%s", why);
-    program_note("warning: no requests are taken: %s", why);
+    program_note("warning: no requests are accepted: %s", why);
     return 0;
 }
 
@@ -329,16 +329,15 @@ enum { MAX_RANKS = 4096, STATUS_S = 30 };
 static const char about[] =
     "Common use:\n"
     "  dcp-run ctl ckpt/.control status      what the run does\n"
-    "  dcp-run ctl ckpt/.control resize 8    go on with 8 ranks\n"
+    "  dcp-run ctl ckpt/.control resize 8    continue with 8 ranks\n"
     "\n"
-    "Asks the dcp-run that listens at PATH, and prints its answer as one JSON object, when that "
-    "is\n"
-    "there. PATH is what --control said, or .control in the checkpoint directory, which may be\n"
-    "given itself.\n"
+    "Sends a request to the dcp-run that listens at PATH, waits for the answer, and prints it as\n"
+    "one JSON object. PATH is the argument of --control, or .control in the checkpoint directory;\n"
+    "the checkpoint directory itself may be given as well.\n"
     "\n"
     "  status    ranks, hosts, steps, restarts\n"
-    "  save      save a step now and go on; answered when it is saved\n"
-    "  resize N  save, and go on with N ranks; answered when these have done a step\n"
+    "  save      save a step now and continue; answered when the step is saved\n"
+    "  resize N  save, and continue with N ranks; answered when these have done a step\n"
     "  stop      save and end";
 static const char statuses[] = "Exit status: 0 done; 2 wrong usage, or no dcp-run of this user is "
                                "at PATH; 3 the request failed.";
@@ -357,7 +356,7 @@ static char *line_of(char **args, int n) {
         if (n != 2) return program_refuse("%s takes no argument: %s", words[i], args[2]), NULL;
         return asprintf(&line, "{\"ask\":\"%s\"}\n", words[i]) < 0 ? NULL : line;
     }
-    return program_refuse("%s: no request; it is status, save, resize N or stop", args[1]), NULL;
+    return program_refuse("%s: not a request; give status, save, resize N or stop", args[1]), NULL;
 }
 
 static int print_answer(const char *text, size_t bytes) {

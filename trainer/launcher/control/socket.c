@@ -111,10 +111,11 @@ static bool is_answered(const char *at, long *pid) {
 static launcher_listening explain_taken(const char *path, long pid, const char *host, char *why) {
     char process[32] = "another process";
     if (pid > 0) snprintf(process, sizeof process, "process %ld", pid);
-    return explain(LAUNCHER_TAKEN, why,
-                   "%s on %s supervises this run already: ask it by 'dcp-run ctl %.500s status'%s, "
-                   "or let this one have another --control and another checkpoint directory",
-                   process, host, path, pid > 0 ? "" : " there");
+    return explain(
+        LAUNCHER_TAKEN, why,
+        "%s on %s supervises this run already: query it with 'dcp-run ctl %.500s status'%s, or "
+        "start this run with another --control and another checkpoint directory",
+        process, host, path, pid > 0 ? "" : " there");
 }
 
 /* Returns true if sockets in the folder can be seen by this host alone. On shared file systems,
@@ -221,8 +222,8 @@ static launcher_listening explain_errno(const char *path, char *why) {
 
 static launcher_listening explain_foreign(const char *path, char *why) {
     return explain(LAUNCHER_TAKEN, why,
-                   "%.500s is there, and no control socket: remove it, or name another path by "
-                   "--control",
+                   "%.500s exists, and is not a control socket: remove it, or name another path "
+                   "with --control",
                    path);
 }
 
@@ -242,11 +243,10 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     /* the file system has no locks */
     if (kind == 0) return LAUNCHER_LISTENS;
     if (strcmp(found->host, host) != 0)
-        return explain(
-            LAUNCHER_TAKEN, why,
-            "process %ld on %s supervises this run, or was killed: no locks tell on this "
-            "file system; if it is gone, remove %.500s",
-            found->pid, found->host, path);
+        return explain(LAUNCHER_TAKEN, why,
+                       "process %ld on %s supervises this run, or was killed: this file system has "
+                       "no locks to show which; if the process is gone, remove %.500s",
+                       found->pid, found->host, path);
     if (is_answered(found->at, &pid)) return explain_taken(path, pid, host, why);
     return LAUNCHER_LISTENS;
 }

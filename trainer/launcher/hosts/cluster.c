@@ -215,7 +215,7 @@ static int use_text(launcher_cluster *c, const char *text) {
 static void refuse_text(launcher_cluster *c, char *text) {
     free(c->refused);
     c->refused = text;
-    program_note("%s: the run goes on with the hosts that it knows", source_of(c));
+    program_note("%s: the run continues with the hosts that it knows", source_of(c));
 }
 
 /* Returns the contents of the host file, which the caller frees; NULL if it is not a regular file,
@@ -231,8 +231,8 @@ static char *look_at_file(launcher_cluster *c) {
         c->unreadable = 0;
     else if (++c->unreadable == 2)
         program_note(
-            "cannot read the host file %s: %s: the run goes on with the hosts that it knows", path,
-            strerror(code ? code : errno));
+            "cannot read the host file %s: %s: the run continues with the hosts that it knows",
+            path, strerror(code ? code : errno));
     return text;
 }
 
@@ -299,19 +299,21 @@ static int read_hosts(launcher_cluster *c) {
 
 static int check_limits_given(const launcher_cluster_options *o) {
     if (o->min > o->ranks)
-        return program_refuse("--min %d is above -n %d: it is the least number to go on with",
-                              o->min, o->ranks);
+        return program_refuse(
+            "--min %d is above -n %d: it is the minimum number of ranks of a restart", o->min,
+            o->ranks);
     if (o->max && o->max < o->ranks)
-        return program_refuse("--max %d is below -n %d: it is the most that ranks may become",
-                              o->max, o->ranks);
+        return program_refuse(
+            "--max %d is below -n %d: it is the maximum number of ranks of a restart", o->max,
+            o->ranks);
     return 0;
 }
 
 static int check_slots(const launcher_cluster *c) {
     const launcher_cluster_options *o = &c->options;
     const int slots = count_slots(c);
-    const char *more = o->hosts_file ? "write 'slots=N' behind the names, a name alone is one slot"
-                                     : "ask for as many tasks (sbatch --ntasks)";
+    const char *more = o->hosts_file ? "write 'slots=N' after the names; a name alone is one slot"
+                                     : "request as many tasks (sbatch --ntasks)";
     if (lowest_ranks(c) > slots)
         return program_refuse("--min %d is above the number of slots of %s, %d: %s",
                               lowest_ranks(c), source_of(c), slots, more);
@@ -320,8 +322,8 @@ static int check_slots(const launcher_cluster *c) {
                               "--on-failure shrink to begin with those",
                               o->ranks, source_of(c), slots, more);
     if (o->ranks > slots)
-        program_note("slots of %s: %d, so the run begins on as many ranks, not on %d", source_of(c),
-                     slots, o->ranks);
+        program_note("%s has %d slots, so the run begins with as many ranks, not with %d",
+                     source_of(c), slots, o->ranks);
     return 0;
 }
 
@@ -396,14 +398,14 @@ static void settle_host(launcher_cluster *c, cluster_host *h, bool is_to_blame) 
         h->in_a_row = 0;
     if (h->lost) {
         h->level = LEVEL_NO_ANSWER;
-        program_note("host %s does not answer: it is left out where that is possible%s%s", h->name,
+        program_note("host %s does not answer: it is left out if possible%s%s", h->name,
                      until_change, file);
     } else if (h->in_a_row >= FAILURES_TO_LEAVE_OUT && h->level == LEVEL_SOUND &&
                others_are_sound(c, h)) {
         h->level = LEVEL_FAILING;
-        program_note("ranks of host %s failed in %d starts in a row: it is left out where that is "
-                     "possible%s%s",
-                     h->name, h->in_a_row, until_change, file);
+        program_note(
+            "ranks of host %s failed in %d starts in a row: the host is left out if possible%s%s",
+            h->name, h->in_a_row, until_change, file);
     }
 }
 
@@ -479,7 +481,7 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     const int slots = count_usable(c, LEVEL_TAKEN);
     int n = 0;
     if (ranks < 1)
-        n = snprintf(why, size, "%d is no number of ranks: it begins at 1", ranks);
+        n = snprintf(why, size, "%d is not a number of ranks: give at least 1", ranks);
     else if (o->min > 0 && ranks < o->min)
         n = snprintf(why, size, "%d ranks are fewer than --min %d", ranks, o->min);
     else if (o->max > 0 && ranks > o->max)
@@ -542,18 +544,18 @@ void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size)
     if (size > 0) text[0] = '\0';
     if (!gone || others >= (is_shrinking(c) ? lowest_ranks(c) : c->goal)) return;
     if (others == 0)
-        snprintf(text, size, "host %s does not answer, and no other is left: mend it%s%s", gone,
+        snprintf(text, size, "host %s does not answer, and no other is left: repair it%s%s", gone,
                  c->options.hosts_file ? ", or change " : "",
                  c->options.hosts_file ? c->options.hosts_file : "");
     else if (is_shrinking(c))
         snprintf(text, size,
-                 "host %s does not answer, and --min %d does not allow to go on "
-                 "without it: mend it, or change %s",
+                 "host %s does not answer, and --min %d does not allow a start without it: repair "
+                 "it, or change %s",
                  gone, lowest_ranks(c), source_of(c));
     else
         snprintf(text, size,
-                 "host %s does not answer, and the others have %d slots for %d ranks: "
-                 "--on-failure shrink goes on without it",
+                 "host %s does not answer, and the others have %d slots for %d ranks: --on-failure "
+                 "shrink continues without it",
                  gone, others, c->goal);
 }
 

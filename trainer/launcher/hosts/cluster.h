@@ -129,7 +129,7 @@ bool launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size
 double launcher_cluster_backoff_s(launcher_cluster *cluster);
 
 /* Fills in what to print if no restart is left, such as "host n3 does not answer ...: --on-failure
- * shrink goes on without it"; "" if hosts are not the cause. */
+ * shrink continues without it"; "" if hosts are not the cause. */
 void launcher_cluster_advice(const launcher_cluster *cluster, char *text, size_t size);
 
 /* Returns [{"host":..., "slots":..., "used":..., "state":"in use"|"free"|"left out: ..."}]; slots

@@ -226,16 +226,16 @@ static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
         return refuse_line(r, "cannot use", name, "name the hosts to use, one per line");
     if (name[0] == '-') /* ssh would parse it as an option */
-        return refuse_line(r, "no host name", name, "it begins with a letter or digit");
+        return refuse_line(r, "not a host name", name, "it begins with a letter or digit");
     if (strchr(name, '@'))
-        return refuse_line(r, "no user is taken, as in", name,
-                           "write the host alone, and its user into ~/.ssh/config");
+        return refuse_line(r, "a user is not accepted, as in", name,
+                           "write only the host, and its user into ~/.ssh/config");
     const char *colon = strchr(name, ':');
     if (colon && colon[1] && colon[1 + strspn(colon + 1, "0123456789")] == '\0')
-        return refuse_line(r, "no host name", name, "write the slots as 'slots=N'");
+        return refuse_line(r, "not a host name", name, "write the slots as 'slots=N'");
     for (const char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("-.", *c))
-            return refuse_line(r, "no host name", name,
+            return refuse_line(r, "not a host name", name,
                                "it has letters, digits, dots and hyphens, then 'slots=N'");
     return 0;
 }
@@ -260,7 +260,7 @@ static int take_value(const hosts_reader *r, const char **at, const char *key, i
     take_word(at, " \t\r\f\v=", word);
     const long number = strtol(word, &end, 10);
     if (end == word || *end != '\0' || number < 0 || number > LAUNCHER_SLOTS_MAX)
-        return refuse_line(r, "no number of slots", word, "it is a whole number from 0 to 4096");
+        return refuse_line(r, "not a number of slots", word, "it is a whole number from 0 to 4096");
     *value = (int)number;
     return 0;
 }
@@ -284,12 +284,12 @@ static int read_slots(const hosts_reader *r, const char *at, int *slots, int *mo
         if (!value)
             return refuse_line(r, "unknown word", key,
                                "what may follow a name is 'slots=N' and 'max_slots=N'");
-        if (*value >= 0) return refuse_line(r, "it has twice", key, "leave one of them");
+        if (*value >= 0) return refuse_line(r, "the line has twice", key, "keep one of them");
         const int status = take_value(r, &at, key, value);
         if (status != 0) return status;
     }
     if (*slots >= 0 && *most >= 0 && *most < *slots)
-        return refuse_line(r, "fewer than slots", "max_slots", "it is their limit");
+        return refuse_line(r, "more slots than", "max_slots", "that is their limit");
     return 0;
 }
 
@@ -337,8 +337,8 @@ int launcher_hosts_parse(const char *text, const char *path, launcher_hosts *out
         status = read_host_line(&r, line);
     }
     if (status == 0 && launcher_hosts_slots(out) == 0)
-        status =
-            program_refuse("%s names no host with a slot: write lines as 'node1 slots=8'", path);
+        status = program_refuse("%s names no host with a slot: write lines such as 'node1 slots=8'",
+                                path);
     if (status != 0) launcher_hosts_free(out);
     free(r.locals);
     free(copy);
@@ -381,8 +381,8 @@ int launcher_hosts_of_slurm(launcher_hosts *out) {
     const char *variable, *counts = slurm_counts(&variable), *nodes = getenv("SLURM_JOB_NODELIST");
     if (!nodes) nodes = getenv("SLURM_NODELIST");
     if (!nodes || !counts)
-        return program_refuse("this Slurm job says no %s: start dcp-run in an allocation of sbatch "
-                              "or salloc, or name the hosts with --hosts",
+        return program_refuse("this Slurm job gives no %s: start dcp-run in an allocation of "
+                              "sbatch or salloc, or name the hosts with --hosts",
                               nodes ? "number of tasks (SLURM_TASKS_PER_NODE)"
                                     : "nodes (SLURM_JOB_NODELIST)");
     if (launcher_node_list_visit(nodes, LAUNCHER_HOSTS_MAX, add_node, out) != 0) {
