@@ -15,7 +15,7 @@
 #include "launcher/link.h"
 #include "launcher/logs.h"
 
-/* A probe: does a host still answer? (probe.c) */
+/* A probe checks whether hosts still answer (probe.c). */
 
 enum { LAUNCHER_PROBED = 256, LAUNCHER_PROBE_S = 5 };
 

@@ -164,8 +164,8 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
                          void *ctx) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
-    prctl(PR_SET_CHILD_SUBREAPER,
-          1); /* if the agent is killed, the job's processes become our children */
+    /* if the agent is killed, the job's processes become children of dcp-run */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     guard->pid = fork();
     if (guard->pid == 0) {
         close(pair[0]);
@@ -217,12 +217,12 @@ static void kill_marked(void *ctx, const launcher_process *child) {
     launcher_processes_visit_below(child->pid, 0, tell_alive, NULL);
 }
 
-/* Kills the job's processes after the agent was killed and they became our children. */
+/* Kills the job's processes after the agent was killed and they became children of dcp-run. */
 static int kill_adopted(const launcher_guard *guard, double end) {
     const double tell_at = program_now_s() + LAUNCHER_PATIENCE_S;
     int told = 0;
-    /* until two searches in a row find nothing: children of an ending process may become ours after
-     * the first search */
+    /* until two searches in a row find nothing: children of an ending process may become children
+     * of dcp-run after the first search */
     for (int clean = 0; clean < 2;) {
         marked_job job = {.mark = guard->mark, .tell = !told && program_now_s() >= tell_at};
         told |= job.tell;

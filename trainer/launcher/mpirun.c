@@ -277,9 +277,9 @@ static void add_text(words *w, const char *text) {
     free(copy);
 }
 
-/* Returns true if ranks on other hosts get this variable of our environment; ranks on this host get
- * all of them. Excludes variables that differ between hosts, that dcp-run sets for mpirun, or that
- * are only for agents. */
+/* Returns true if ranks on other hosts get this variable of dcp-run's environment; ranks on this
+ * host get all of them. Excludes variables that differ between hosts, that dcp-run sets for mpirun,
+ * or that are only for agents. */
 static bool is_exported(const char *entry) {
     static const char *const prefixes[] = {
         "DCP_",      "OMP_",       "NCCL_",   "CUDA_",  "UCX_",          "MKL_",
@@ -332,7 +332,7 @@ static void find_self(char self[PATH_MAX]) {
     self[n > 0 ? n : 0] = '\0';
 }
 
-/* Returns 0, or -1 after a message. */
+/* Finds dcp-run's own path, and checks that it is plain. Returns 0, or -1 after a message. */
 static int find_plain_self(char self[PATH_MAX]) {
     find_self(self);
     if (*self && is_plain(self)) return 0;
@@ -364,7 +364,7 @@ static int add_parameters(words *w, const launcher_command *c, const char *self)
     add_words(w, by->option, by->program, agent, by->option, by->at_once, number, NULL);
     for (size_t i = 0; i < sizeof by->on / sizeof *by->on; i++)
         add_words(w, by->option, by->on[i], "1", NULL);
-    add_words(w, c->family->pass, LAUNCHER_KEY "=", NULL); /* ranks on this host get no key */
+    add_words(w, c->family->pass, LAUNCHER_KEY "=", NULL); /* so ranks on this host get no key */
     free(agent);
     if (!shell_words) return 0;
     if (asprintf(&shell, "%s shell %s", self, shell_words) < 0) return -1;
@@ -408,7 +408,7 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
     return -1;
 }
 
-/* Returns 0, or -1 after a message. */
+/* Adds the options that name the hosts of the ranks. Returns 0, or -1 after a message. */
 static int add_hosts(words *w, launcher_command *c) {
     char hosts[PATH_MAX];
     const bool is_needed =
@@ -454,7 +454,7 @@ void launcher_mpirun_free(char **argv) {
     free(argv);
 }
 
-/* With --version, mpirun starts nothing, but still checks its other options first. */
+/* Runs mpirun with --version: it then starts nothing, but still checks its other options first. */
 bool launcher_mpirun_refuses(char *const *argv) {
     char text[16];
     size_t n = 0;
@@ -488,9 +488,9 @@ static void forget_launcher(void) {
     }
 }
 
-/* Open MPI refuses to run as root without OMPI_ALLOW_RUN_AS_ROOT and
- * OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. dcp-train gets one thread per rank, so the number of threads does
- * not change the bits of its results. */
+/* Sets the environment variables of mpirun. Open MPI refuses to run as root without
+ * OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. dcp-train gets one thread per rank, so
+ * the number of threads does not change the bits of its results. */
 static void set_environment(const launcher_command *c) {
     forget_launcher();
     if (geteuid() == 0) {

@@ -1,4 +1,4 @@
-/* Probes of hosts: do they still answer? */
+/* Probes hosts: checks whether they still answer. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -14,7 +14,7 @@ bool launcher_signals_is_stop(int signal) {
 }
 
 int launcher_signals_open(launcher_signals *signals) {
-    /* SIGPIPE: the reader of our messages may be gone, which must not end the run */
+    /* SIGPIPE: the reader of dcp-run's messages may be gone, which must not end the run */
     static const int wanted[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE};
     sigset_t set;
     sigemptyset(&set);
