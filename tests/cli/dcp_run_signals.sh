@@ -65,7 +65,7 @@ until_true up 1
 kill -USR2 $run
 until_true grep -q 'SIGUSR2: asking the ranks' "$dir/err"
 kill -TERM $run
-until_true grep -q 'the ranks are asked already' "$dir/err"
+until_true grep -q 'the ranks have been asked already' "$dir/err"
 says_not 'killing what is left'
 kill -TERM $run
 ends 75
@@ -87,6 +87,6 @@ for signal in TERM USR2; do
         says_not 'start 2'
     else # the state that they handed over may be in memory only, so the next ranks save it
         ends 75
-        says 'as the last start was asked'
+        says 'requested during the last start'
     fi
 done

@@ -80,7 +80,7 @@ says 'argument missing after -n'
 misuse -n 2 -- "$dir/no-such-program"
 misuse -n 2 -- no-such-program
 misuse -n 2 -- true "$(head -c 100000 /dev/zero | tr '\0' x)" $(seq 10000)
-says 'not take; hand them over in a file'
+says 'not accept; pass them in a file'
 
 run --help
 ends 0

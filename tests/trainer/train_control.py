@@ -208,7 +208,7 @@ def test_a_save_requested_during_a_resize_is_answered():
         os.kill(pid, signal.SIGCONT)
     (save, save_err), (_, resize_err) = (process.communicate(timeout=TIMEOUT) for process in asked)
     check(asked[1].returncode == 0, f"resize: {resize_err}")
-    is_late = "not there yet, or not any more" in save_err  # it came when they had ended
+    is_late = "not started yet, or have ended" in save_err  # it came when they had ended
     check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved,
           f"after step {saved}: {save}{save_err}")
     ctl("started", "stop")

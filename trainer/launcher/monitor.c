@@ -165,7 +165,7 @@ static bool has_all_stacks(const launcher_run *run) { return run->start.job.stac
 static void fail_by_stall(launcher_run *run) {
     const launcher_start *start = &run->start;
     if (start->job.stacks_asked > 0)
-        fprintf(stderr, "dcp-run: %d hosts have not told the stacks of their ranks in %d s\n",
+        fprintf(stderr, "dcp-run: %d hosts have not sent the stacks of their ranks within %d s\n",
                 start->job.stacks_asked, ALL_STACKS_S);
     fail_start(run, start->stall.moved_at);
 }
@@ -343,7 +343,7 @@ void launcher_monitor_start(launcher_run *run) {
     launcher_stall_begin(&start->stall, run->options->stall_s, start->job.ranks);
     launcher_start_set_due(start, LAUNCHER_DUE_HOSTS, LOOK_S);
     if (start->job.remote_hosts) launcher_start_set_due(start, LAUNCHER_DUE_ANSWER, ANSWER_S);
-    if (run->requeue_next) launcher_requests_requeue(run, "as the last start was asked", true);
+    if (run->requeue_next) launcher_requests_requeue(run, "requested during the last start", true);
     while (start->phase != LAUNCHER_BETWEEN) {
         sleep_until_event(run);
         if (start->job.output) launcher_output_take(start->job.output);

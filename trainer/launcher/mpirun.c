@@ -197,7 +197,7 @@ static int become(char **command) {
     char line[LAUNCHER_KEY_BYTES + 2];
     snprintf(line, sizeof line, "%s\n", key ? key : "");
     if (put_on_stdin(line) != 0)
-        return program_fail(PROGRAM_FAILED, "cannot hand the key to %s: %s", command[0],
+        return program_fail(PROGRAM_FAILED, "cannot pass the key to %s: %s", command[0],
                             strerror(errno));
     unsetenv(LAUNCHER_KEY);
     execvp(command[0], command);
@@ -337,8 +337,8 @@ static int find_plain_self(char self[PATH_MAX]) {
     find_self(self);
     if (*self && is_plain(self)) return 0;
     fprintf(stderr,
-            "dcp-run: a shell on another host would not take dcp-run's path, %s: install it "
-            "where the path has letters, digits, and none but / . _ + - besides\n",
+            "dcp-run: a shell on another host could not use dcp-run's path, %s: install it where "
+            "the path has only letters, digits and / . _ + -\n",
             self);
     return -1;
 }

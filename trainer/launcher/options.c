@@ -21,20 +21,20 @@ static const char about[] =
     "  dcp-run ctl ckpt/.control resize 8                              another number of ranks\n"
     "\n"
     "Starts N ranks of PROGRAM through mpirun, on this host, on the hosts of a file or of a Slurm\n"
-    "job, watches them, and starts them again when one fails. 'dcp-run ctl --help' tells how to\n"
-    "ask a running one for its state, a save, another number of ranks, or its end.";
+    "job, watches them, and starts them again when one fails. 'dcp-run ctl --help' says how to\n"
+    "query a running dcp-run, and to request a save, another number of ranks, or its end.";
 static const char notes[] =
     "SIGTERM, SIGINT: the ranks get SIGTERM, to save and end; at the second one, or after the\n"
     "grace period, SIGKILL. SIGUSR1 is passed on. stdin is closed to the ranks.\n"
     "SIGUSR2, and SIGTERM in a Slurm job that is preempted: the ranks save and end, and dcp-run\n"
     "ends with 75: it is to be run again.\n"
     "After a failure, once this run has published a step in DIR, the ranks find DCP_RUN_RESTART=1\n"
-    "in their environment: dcp-train then goes on from the newest step, whatever\n"
-    "checkpoint.resume and checkpoint.overwrite say.\n"
-    "A reason that the ranks write to the file $DCP_RUN_REASON says that a restart would fail in\n"
-    "the same way (dcp-train: a full disk at the end, a loss that diverges): one is tried.";
+    "in their environment: dcp-train then continues from the newest step, and ignores\n"
+    "checkpoint.resume and checkpoint.overwrite.\n"
+    "If the ranks write a reason to the file $DCP_RUN_REASON, a restart would fail in the same\n"
+    "way (dcp-train: a full disk at the end, a loss that diverges): only one is tried.";
 static const char statuses[] =
-    "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) as PROGRAM gave it, without a restart;\n"
+    "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) of PROGRAM, without a restart;\n"
     "2 wrong usage; 3 failure with no restart left; 75 saved, to be run again.";
 
 /* Parses a whole number within [min, max]; sets *after to what follows it. */
@@ -121,7 +121,7 @@ static int check_together(const launcher_options *o) {
     if (!arguments_fit(o->program))
         return program_fail(PROGRAM_USAGE,
                             "the arguments of %s have more than %d characters, which mpirun does "
-                            "not take; hand them over in a file",
+                            "not accept; pass them in a file",
                             o->program[0], MAX_LENGTH);
     return -1;
 }
@@ -141,7 +141,7 @@ static int read_given(const given_options *given, launcher_options *out) {
         return program_fail(PROGRAM_USAGE, "--stall takes seconds above 0, not: %s", given->stall);
     if (given->then && parse_list(given->then, out) != 0)
         return program_fail(PROGRAM_USAGE,
-                            "--restart-ranks takes numbers of ranks, as 8 or 8,4, not: %s",
+                            "--restart-ranks takes numbers of ranks, such as 8 or 8,4, not: %s",
                             given->then);
     return read_on_failure(given->failure, out);
 }
@@ -174,9 +174,8 @@ int launcher_options_read(int argc, char **argv, launcher_options *out) {
         {"ranks", "N", "ranks of the first start", &given.counts[0], NULL, 'n'},
         PROGRAM_VALUE(
             "hosts", "FILE",
-            "hosts, as Open MPI's host files (NAME slots=8), looked\n"
-            "                           at every second (default: this host, or the nodes "
-            "of\n"
+            "host file in Open MPI's format (NAME slots=8), read again\n"
+            "                           every second (default: this host, or the nodes of\n"
             "                           the Slurm job)",
             &out->cluster.hosts_file),
         PROGRAM_VALUE("on-failure", "same|shrink|fail",
@@ -188,13 +187,13 @@ int launcher_options_read(int argc, char **argv, launcher_options *out) {
         PROGRAM_VALUE("max", "M", "most ranks, for hosts that are added to FILE (default: N)",
                       &given.counts[2]),
         PROGRAM_VALUE("restart-ranks", "LIST",
-                      "ranks of the restarts, as 8 or 8,4,2: one a restart, the\n"
+                      "ranks of each restart, such as 8 or 8,4,2; the\n"
                       "                           last one repeats (default: N)",
                       &given.then),
         PROGRAM_VALUE("max-restarts", "R", "restarts in a row without a newer step (default: 3)",
                       &given.counts[3]),
         PROGRAM_VALUE("stall", "SECONDS",
-                      "no progress of dcp-train's ranks for so long is a failure\n"
+                      "fail if dcp-train's ranks make no progress for so long\n"
                       "                           (default: 10 times the slowest step, at least "
                       "300)",
                       &given.stall),

@@ -116,7 +116,8 @@ int launcher_rank_main(int argc, char **argv) {
     const long rank = read_variable(by->rank), world = read_variable(by->size);
     const long ranks_here = read_variable(by->local_size);
     if (argc < 3 || world < 1)
-        return program_fail(PROGRAM_USAGE, "dcp-run starts this itself, by mpirun");
+        return program_fail(PROGRAM_USAGE,
+                            "'rank' is only for dcp-run itself, which uses it with mpirun");
     launcher_set_number("RANK", rank);
     launcher_set_number("WORLD_SIZE", world);
     launcher_set_number("LOCAL_RANK", read_variable(by->local_rank));

@@ -123,9 +123,10 @@ void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_r
 static void ask_to_stop(launcher_run *run, int signal) {
     launcher_start *start = &run->start;
     if (start->asked < RANKS_END_STOP && launcher_slurm_is_preempted()) {
-        launcher_requests_requeue(run, "Slurm takes the job's nodes for another one", false);
+        launcher_requests_requeue(run, "Slurm gives the job's nodes to another job", false);
     } else if (start->spares_ranks) { /* Slurm had given a warning; now the time is up */
-        fprintf(stderr, "dcp-run: SIG%s: the ranks are asked already; another one kills them\n",
+        fprintf(stderr,
+                "dcp-run: SIG%s: the ranks have been asked already; another signal kills them\n",
                 sigabbrev_np(signal));
         start->spares_ranks = false;
     } else if (start->asked >= RANKS_END_STOP) {
@@ -144,7 +145,8 @@ static void ask_to_stop(launcher_run *run, int signal) {
 void launcher_requests_plan(launcher_run *run, const char *why) {
     launcher_start *start = &run->start;
     if (start->asked != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
-    fprintf(stderr, "dcp-run: %s: asking the ranks to save, and to go on as others\n", why);
+    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, so that others can continue\n",
+            why);
     start->handed_over = true;
     launcher_recovery_notice(run, 0, program_now_s(), true);
     ask_to_end(run, RANKS_END_RESIZE);
@@ -209,7 +211,7 @@ static void take_save(launcher_run *run, uint64_t client) {
     const bool tells = job->told.tells;
     if (start->phase == LAUNCHER_BETWEEN || job->seen < job->ranks ||
         (!tells && launcher_watched_find_train(run->options->program))) {
-        refuse(run, client, "the ranks are not there yet, or not any more: try again later");
+        refuse(run, client, "the ranks have not started yet, or have ended: try again later");
     } else if (!tells) { /* the program does not read requests */
         launcher_job_signal_ranks(job, SIGUSR1);
         launcher_control_answer(run->control, client,
