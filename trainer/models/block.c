@@ -40,7 +40,8 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
                     .up = model_arena_typed(a, n, inner, type)};
 }
 
-/* Attention and MLP never work at the same time, so both use the same memory. */
+/* Lays out the memory in which a block works. Attention and MLP never work at the same time, so
+ * both use the same memory. */
 static void block_work(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);

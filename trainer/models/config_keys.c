@@ -1,5 +1,5 @@
-/* Reasons that do not fit are only counted. If the settings do not fit, none of them is
- * reported. */
+/* Collects the unsupported features of a model. Reasons that do not fit into the message are only
+ * counted. If not all settings fit, the message contains none of them. */
 #include "models/config_keys.h"
 
 #include <math.h>

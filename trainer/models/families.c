@@ -286,7 +286,7 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     .head = "lm_head", .block = "model.layers.", DECODER_BLOCK_NAMES
 
 static const family_names llama = {LLAMA_NAMES};
-/* RMSNorm of each head's query and key before their rotation. */
+/* Has an RMSNorm of each head's query and key before their rotation. */
 static const family_names qwen3 = {LLAMA_NAMES, DECODER_HEAD_NORMS};
 
 static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
@@ -493,7 +493,7 @@ static void list_families(char names[128]) {
                  families[i].model_type);
 }
 
-/* Also reports the unsupported keys of an unknown family. */
+/* Refuses an unknown family. The message also reports the config's unsupported keys. */
 static int refuse_family(const model_keys *keys, const char *type, dcp_error *err) {
     char names[128];
     list_families(names);

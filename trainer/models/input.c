@@ -1,7 +1,7 @@
 /* How a talker's samples enter the stream: text passes through a table and two linear layers with
  * an activation between them; codes and the speaker's vector are added to the result. The
- * predictor's input uses the tables of codes, too; the gradients that are computed here are added
- * to those from there. */
+ * predictor's input uses the tables of codes, too; the gradients of these tables that are computed
+ * here are added to the predictor's. */
 #include "models/layers.h"
 #include "models/parts.h"
 #include "models/speech.h"
@@ -348,7 +348,8 @@ static operand dlogits_of(model_run *run) {
     return model_operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
 }
 
-/* The predictor's gradient of the same rows is already in dstream. */
+/* A talker's predictor has already stored its gradient of the same rows in dstream, so the head's
+ * gradient is added. */
 static void head_backward(model_run *run, size_t layer, const float *const *params,
                           float *const *grads) {
     (void)layer;
