@@ -251,7 +251,7 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                      classes);
 }
 
-/* Kernels use places to decide which keys to skip, so places must be correct. */
+/* Checks the places of packed samples, because kernels use them to decide which keys to skip. */
 static int check_places(const model_run *run, const int32_t *places, dcp_error *err) {
     const size_t n = run->shape.packed ? run->batch * run->shape.tokens : 0;
     for (size_t i = 0; i < n; i++) {

@@ -48,7 +48,7 @@ static size_t add_vector(unit_builder *b, const char *name, const char *suffix, 
     return add_parameter(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
 }
 
-/* Returns a layer whose `out` is 0 if the family has no such part. */
+/* Adds a linear layer. Returns a layer whose `out` is 0 if the family has no such part. */
 static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, int bias,
                          double std) {
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
@@ -62,7 +62,7 @@ static linear add_linear(unit_builder *b, const char *name, size_t in, size_t ou
     return l;
 }
 
-/* Returns a norm whose `dim` is 0 if the family has no such part. */
+/* Adds a norm. Returns a norm whose `dim` is 0 if the family has no such part. */
 static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     norm n = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return n;
@@ -101,7 +101,8 @@ static block_parts add_block(unit_builder *b) {
     return p;
 }
 
-/* He et al. 2015, for the activation that follows. */
+/* The standard deviation of the initial weights of a layer that an activation follows (He et al.
+ * 2015). */
 static double dense_std(size_t in) { return sqrt(2.0 / (double)in); }
 
 static void add_dense(unit_builder *b, size_t layer) {
@@ -110,8 +111,9 @@ static void add_dense(unit_builder *b, size_t layer) {
                dense_std(model_width(m, layer)));
 }
 
-/* The learned embeddings of a family. For images they have a leading dimension of 1, for the batch.
- */
+/* Adds the learned embeddings of a family. Those for images have a leading dimension of 1, for the
+ * batch.
+ * */
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
@@ -136,7 +138,8 @@ static void add_embeddings(unit_builder *b, root_parts *root) {
                           MODEL_INIT_NORMAL, c->init_std);
 }
 
-/* A convolution's weight; for a matrix product it is [hidden, channels * patch]. */
+/* Adds the projection of patches. Its weight is stored as a convolution's; the matrix product uses
+ * it as [hidden, channels * patch]. */
 static linear add_patches(unit_builder *b) {
     const model_config *c = &b->m->c;
     const uint64_t shape[4] = {c->hidden, c->channels, c->patch[0], c->patch[1]};
@@ -150,7 +153,7 @@ static linear add_patches(unit_builder *b) {
     return l;
 }
 
-/* The head is always stored [out,in]; an MLP's is its last layer. */
+/* Adds the head, which is always stored [out,in]; an MLP's head is its last layer. */
 static linear add_head(unit_builder *b, const root_parts *root) {
     const model_config *c = &b->m->c;
     const size_t in = model_width(b->m, c->layers);

@@ -29,7 +29,8 @@ static void read_type(const model_keys *rope, model_rope_type *out) {
                       "is not supported (only default, linear, llama3, yarn)", "default");
 }
 
-/* The number of positions of the first training. The config's own key takes precedence. */
+/* Reads the number of positions of the first training. The config's own key takes precedence over
+ * that of the object `rope`. */
 static int read_positions(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
                           double *out, dcp_error *err) {
     static const char key[] = "original_max_position_embeddings";
@@ -37,7 +38,7 @@ static int read_positions(const model_keys *keys, const model_keys *rope, uint64
     return model_keys_number(holder, key, (double)max_positions, 1.0, out, err);
 }
 
-/* A number above 0. It is required if `absent` is 0. */
+/* Reads a number above 0, which is required if `absent` is 0. */
 static int read_positive(const model_keys *rope, const char *key, double absent, double *out,
                          dcp_error *err) {
     if (absent == 0.0 && !model_keys_value(rope, key))

@@ -296,7 +296,8 @@ static void frames_forward(model_run *run, size_t layer, const float *const *par
                              inputs_operand(run), run->rows, params, 0);
 }
 
-/* Starts the gradient of the talker's stream with that of the rows before frames. */
+/* Sets the gradient of the talker's stream to the gradient of the rows before frames, to which the
+ * talker's own backward pass then adds. */
 static void before_backward(model_run *run, const float *const *params, float *const *grads) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;
