@@ -112,8 +112,7 @@ static void add_dense(unit_builder *b, size_t layer) {
 }
 
 /* Adds the learned embeddings of a family. Those for images have a leading dimension of 1, for the
- * batch.
- * */
+ * batch. */
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;

@@ -62,9 +62,9 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
         ranks_say(0, "%s", text);
 }
 
-/* The library's comm_agree does the same on a dcp_comm. This function uses MPI directly, because
- * ranks that wait in MPI advance training's gathers and reductions that are in flight. Unlike
- * comm_agree, it does not name a rank if all ranks failed.
+/* comm_agree of libdcp does the same on a dcp_comm. This function uses MPI directly, because ranks
+ * that wait in MPI advance training's gathers and reductions that are in flight. Unlike comm_agree,
+ * it does not name a rank if all ranks failed.
  *
  * It costs one all-reduce if nothing failed. */
 

@@ -1,5 +1,5 @@
-/* The lock is a record lock, because the system can name its holder. It ends with the process,
- * however that ends. */
+/* The lock on the metrics file is a record lock, because the system can name the holder of such a
+ * lock. The lock ends with the process, however the process ends. */
 #include "report/metrics.h"
 
 #include <errno.h>
@@ -127,8 +127,8 @@ static int fail_held(int fd, const char *path, dcp_error *err) {
                      path, who);
 }
 
-/* Tries for a while, because a killed run may take some time to end. Succeeds if the file system
- * has no locks; then only the names in the lines keep runs apart. */
+/* Locks the file. Tries for a while, because a killed run may take some time to end. Succeeds if
+ * the file system has no locks; then only the names in the lines keep runs apart. */
 static int lock_stream(FILE *file, const char *path, dcp_error *err) {
     static const struct timespec pause = {.tv_nsec = 10000000};
     struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -166,7 +166,8 @@ static int name_aside(const char *path, int number, char *out, dcp_error *err) {
     return n > 0 && n < PATH_MAX ? DCP_OK : report_file_fail(path, "cannot rename", err);
 }
 
-/* Reserves a free name by making an empty file, which the rename then replaces. */
+/* Renames the file to FILE.old.1, or to the next free name. Reserves that name by making an empty
+ * file, which the rename then replaces. */
 static int move_aside(const char *path, dcp_error *err) {
     char old[PATH_MAX];
     int fd = -1;

@@ -60,7 +60,8 @@ static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, i
     b->tell(b->ctx, rank, kind, *is, ratio);
 }
 
-/* Adds one step's times, except those of ranks without micro-batches, which mean nothing. */
+/* Adds the times of one step, except those of ranks without micro-batches, whose times mean
+ * nothing. */
 static void add_step(report_balance *b, const double *compute_s) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += compute_s[r] / b->ranks[r].micro_batches;

@@ -103,8 +103,8 @@ static void name_rank(report_trace *t, int rank) {
     name_thread(t, rank, FILLS + 1, "fills of stores"); /* +1: the first store is rarely filled */
 }
 
-/* The time since the start in whole nanoseconds. Rounding prevents consecutive events from
- * overlapping by the last digit, which makes a viewer drop them. */
+/* Returns the time since the start of the trace in whole nanoseconds. Rounding prevents consecutive
+ * events from overlapping by the last digit, which makes a viewer drop them. */
 static double nanoseconds(const report_trace *t, int rank, double when) {
     return round((when + t->offsets[rank] - t->origin) * 1e9);
 }
@@ -152,7 +152,8 @@ static int put_tail(report_trace *t, dcp_error *err) {
     return core_fail(err, DCP_ERR_IO, "trace: cannot write: %s", strerror(code));
 }
 
-/* An existing file must be a trace, so a mistyped name does not overwrite anything else. */
+/* Refuses an existing file that is not a trace, so a mistyped name does not overwrite anything
+ * else. */
 int report_trace_check(const char *path, dcp_error *err) {
     char start[30] = "";
     struct stat st;
