@@ -66,7 +66,7 @@ ends 2 dcp-train config.json --plan --trace planned.json
 says "--trace goes with training"
 to_full() { "$@" >/dev/full; }
 ends 3 to_full dcp-train config.json checkpoint.dir=mute
-says "warning: stdout: No space left on device: no more lines are shown; training goes on"
+says "warning: stdout: No space left on device: no more lines are shown; training continues"
 [ "$(grep -c stdout err)" -eq 1 ] || fail "that stdout is full is not said once"
 [ -e mute/step-00000002/state.h5 ] || fail "a full stdout lost the training"
 ends 3 to_full dcp-train config.json --print-config

@@ -82,10 +82,10 @@ static void refuses(void **state) {
     expect(model_run_create_cached(c.g.m, 9, 8, &run, &err), &err, "pieces of 9 tokens");
     expect(model_run_create_cached(c.g.m, 0, 8, &run, &err), &err, "pieces of 0 tokens");
     assert_int_equal(model_run_create_cached(c.g.m, 4, 6, &run, NULL), DCP_OK);
-    expect(model_run_set_piece(run, c.ids, 0, &err), &err, "0 tokens behind 0");
-    expect(model_run_set_piece(run, c.ids, 5, &err), &err, "5 tokens behind 0");
+    expect(model_run_set_piece(run, c.ids, 0, &err), &err, "0 tokens after 0");
+    expect(model_run_set_piece(run, c.ids, 5, &err), &err, "5 tokens after 0");
     assert_int_equal(model_run_set_piece(run, c.ids, 4, NULL), DCP_OK);
-    expect(model_run_set_piece(run, c.ids, 3, &err), &err, "3 tokens behind 4");
+    expect(model_run_set_piece(run, c.ids, 3, &err), &err, "3 tokens after 4");
     expect(model_run_set_piece(run, (int32_t[]){(int32_t)c.g.classes}, 1, &err), &err,
            "vocabulary");
     model_run_destroy(run);

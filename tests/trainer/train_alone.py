@@ -48,7 +48,7 @@ def test_dcp_run_says_that_there_are_others():
     done = subprocess.run([f"{BIN}/dcp-run", "-n", "2", "--", *hidden], stdin=subprocess.DEVNULL, capture_output=True,
                           text=True,
                           timeout=TIMEOUT, env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1"})
-    check(done.returncode == 2 and "dcp-run has started 2 ranks, and MPI knows of none but this one" in done.stderr,
+    check(done.returncode == 2 and "dcp-run has started 2 ranks, but MPI knows only this one" in done.stderr,
           f"{done}")
     check(not os.path.exists("hidden"), "two processes have trained in one directory")
 

@@ -31,7 +31,7 @@ def test_ranks_that_do_not_find_each_other_end_with_2():
                           text=True, timeout=TIMEOUT, env={**os.environ,
                                                            "PATH": f"{os.getcwd()}/other:{os.environ['PATH']}"})
     check(done.returncode == 2, f"exit {done.returncode}: {done.stderr}")
-    check(done.stderr.count("dcp-run has started 2 ranks, and MPI knows of none but this one") == 1, done.stderr)
+    check(done.stderr.count("dcp-run has started 2 ranks, but MPI knows only this one") == 1, done.stderr)
     check("start 2" not in done.stderr, done.stderr)
     check(not os.path.exists("ckpt"), "two processes have trained in one directory")
 

@@ -59,7 +59,7 @@ def test_the_peak_is_within_the_formula_and_the_plan():
             print(f"{ranks} ranks, to step {last}: {peak / MIB:.0f} MiB of {allowed / MIB:.0f}")
             check(peak <= allowed, "too much")
             predicted, staging = planned_memory("config.json", ranks)
-            said = re.search(r"peaked at ([0-9.]+) MiB; predicted were ([0-9.]+), and up to ([0-9.]+) more", err)
+            said = re.search(r"peaked at ([0-9.]+) MiB; the prediction was ([0-9.]+), and up to ([0-9.]+) more", err)
             check(said, f"no prediction beside the peak: {err}")
             measured, *rest = map(float, said.groups())
             check(max(abs(rest[0] - predicted), abs(rest[1] - staging)) < 0.11, f"said {rest}, planned {predicted}")
@@ -140,7 +140,7 @@ def test_files_that_checkpoints_carry_are_shared_among_ranks():
                    checkpoint={"dir": "carried", "keep": 1, "staging_mb": staging_mb})
             _, err = train(ranks, "config.json")
             measured, predicted, more = map(float, re.search(
-                r"peaked at ([0-9.]+) MiB; predicted were ([0-9.]+)(?:, and up to ([0-9.]+) more)?",
+                r"peaked at ([0-9.]+) MiB; the prediction was ([0-9.]+)(?:, and up to ([0-9.]+) more)?",
                                                              err).groups(default=0))
             print(f"files, {ranks} ranks: {measured} MiB, {predicted} predicted, {more} of staging")
             check(f"files that checkpoints carry, in MiB: {256 / ranks:.1f} per rank" in err, err)

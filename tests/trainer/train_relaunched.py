@@ -120,7 +120,7 @@ def test_a_run_whose_store_was_taken_over_ends():
     status, err = run.wait(), run.text(run.err)
     check(status == 3, f"exit {status}: {err}")
     check("the run ends: " in err and "taken over by another writer, process 17 on host far.away" in err, err)
-    check("training goes on" not in err, err)
+    check("training continues" not in err, err)
 
 
 cases.main()

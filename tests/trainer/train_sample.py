@@ -117,7 +117,7 @@ def refused(why, *args, expect=2):
 def test_the_step_before_a_damaged_one_is_used():
     before = cases.use(twice)
     out, err = train(1, "--sample", "a", "twice")
-    check(out == before + "\n" and len(messages(err)) == 1 and "taking the step before it" in err, err)
+    check(out == before + "\n" and len(messages(err)) == 1 and "using the step before it" in err, err)
 
 
 def test_wrong_usage_is_refused():
@@ -143,7 +143,7 @@ def test_what_cannot_be_sampled_is_refused():
     refused("step-00000101", "--sample", "a", step_path(101, "one"))
     refused("no bos_token_id to begin with; give it a text", "--sample", "", "one")
     refused("max_position_embeddings is 128: nothing can follow", "--sample", "a" * 128, "one")
-    refused("--tokens: 126 behind a text of 3 are more than the model's max_position_embeddings 128; at most 125 fit",
+    refused("--tokens: 126 after a text of 3 are more than the model's max_position_embeddings 128; at most 125 fit",
             "--sample", "abc", "one", "--tokens=126")
     check(len(sample("a" * 100, "one").encode()) <= 28, "more tokens than the model has positions")
 
@@ -271,7 +271,7 @@ def test_tokens_that_a_tokenizer_adds_are_not_added_to_ids():
         json.dump(tokenizer, f)
     learn("begins", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="begins")
     for text, n in ("5", 1), ("0 5", 2), ("0 0 5", 3), ("5 0", 2), ("0", 1):
-        refused(f"behind a text of {n} are", "--sample", text, "begins", "--ids", "--tokens",
+        refused(f"after a text of {n} are", "--sample", text, "begins", "--ids", "--tokens",
                 BPE["max_position_embeddings"])
 
 

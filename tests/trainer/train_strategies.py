@@ -96,7 +96,7 @@ def test_ranks_hold_and_send_what_the_theory_says():
         check(P * bytes_a_param <= line["state_bytes"] <= 1.01 * P * bytes_a_param, line)
         check(4 * 2 * P * 3 / 4 <= line["sent_bytes"] <= 1.02 * 4 * 3 * P * 3 / 4, line)
         peak, planned, staging = map(float, re.search(
-            r"peaked at ([0-9.]+) MiB; predicted were ([0-9.]+), and up to ([0-9.]+) more", said).groups())
+            r"peaked at ([0-9.]+) MiB; the prediction was ([0-9.]+), and up to ([0-9.]+) more", said).groups())
         check(0.9 * planned <= peak <= 1.1 * (planned + staging), said)
         check(line["mem_peak_bytes"] > P * bytes_a_param, line)
         check(losses(f"stage{stage}.jsonl") == losses("stage0.jsonl"), "losses differ")

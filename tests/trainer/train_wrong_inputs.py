@@ -64,9 +64,9 @@ def test_command_line():
     row(["--print-keys", "good.json"], "--print-keys", "takes no CONFIG.json", "try 'dcp-train --help'")
     row(["--plot", "a.svg"], "--plot", "takes the drawing's name and one", "METRICS.jsonl")
     row(["--plot", "a.svg", "no.jsonl"], "no.jsonl", "cannot read", "give the metrics.jsonl of a run")
-    row(["--plot", "a.svg", put("m.jsonl", "no\n")], "m.jsonl:1", "no line of a metrics file",
+    row(["--plot", "a.svg", put("m.jsonl", "no\n")], "m.jsonl:1", "not a line of a metrics file",
         "as training writes them")
-    row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "no step is in it yet", "draw it after one")
+    row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "contains no step yet", "draw it after one")
     dry("max_steps", '"max_steps"', "is not of the form", "key.path=value")
     dry('data={"path":"a","path":"b"}', "data", "a key in it is given twice", "drop one of them")
     row(["good.json", "--dry-run", "data.path=\udcff"], "data.path", "is not UTF-8", "write it in UTF-8")
@@ -170,18 +170,18 @@ def test_model_configurations():
     for change, *texts in (
             ({"model_type": "gpt5"}, 'model_type "gpt5"', "is not supported", "(gpt2, llama, mistral"),
             ({"model_type": None}, "model_type", "is missing", "it is one of gpt2, llama"),
-            ({"hidden_size": None}, "hidden_size", "is missing", "set it as the model has it"),
+            ({"hidden_size": None}, "hidden_size", "is missing", "set it to the model's value"),
             ({"hidden_size": 0}, "hidden_size", "is 0, not in", f"1..{WIDE}"),
             ({"hidden_size": "64"}, "hidden_size", "is not", f"an integer in 1..{WIDE}"),
             ({"num_hidden_layers": 100000}, "num_hidden_layers", "is 100000, not in", "1..16384"),
-            ({"head_dim": 3}, "head_dim", "3 is odd", "take an even one"),
-            ({"num_key_value_heads": 3}, "num_attention_heads 4", "is no multiple of num_key_value_heads 3",
+            ({"head_dim": 3}, "head_dim", "3 is odd", "require an even one"),
+            ({"num_key_value_heads": 3}, "num_attention_heads 4", "is not a multiple of num_key_value_heads 3",
              "change one of them"),
             ({"rms_norm_eps": -1}, "rms_norm_eps", "is -1, which is too small", "at least 0"),
             ({"rms_norm_eps": "x"}, "rms_norm_eps", "is not", "a number"),
-            ({"attention_bias": 3}, "attention_bias", "is neither true nor false", "false where it is left out"),
+            ({"attention_bias": 3}, "attention_bias", "is neither true nor false", "the default is false"),
             ({"hidden_act": "mish"}, 'hidden_act "mish"', "is not supported", "add: model.hidden_act=silu"),
-            ({"hidden_act": 3}, "hidden_act", "is not a name", "as silu is"),
+            ({"hidden_act": 3}, "hidden_act", "is not a name", "such as silu"),
             ({"attention_dropout": 0.1}, "attention_dropout 0.1", "is not supported", "add: model.attention_dropout=0"),
             ({"rope_scaling": 3}, "rope_scaling", "is not an object", 'as {"rope_type": "default"} is'),
             ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor", "is missing", "this rope_type needs it"),
@@ -193,7 +193,7 @@ def test_model_configurations():
         dry(" ".join(f"model.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in change.items()),
             *texts)
     for number, (model, *texts) in enumerate((
-            ({**GPT2, "n_head": 5}, "n_embd 64", "is no multiple of n_head 5", "change one of them"),
+            ({**GPT2, "n_head": 5}, "n_embd 64", "is not a multiple of n_head 5", "change one of them"),
             ({**GPT2, "hidden_size": 32}, "n_embd and hidden_size", "two spellings of one key, and differ", "drop one"),
             ({**VIT, "patch_size": 9}, "patch_size 9", "is more than image_size 8", "set a smaller one"),
             ({**VIT, "num_labels": 1}, "num_labels", "a regression is not supported", "(2 labels at least)"),
@@ -358,7 +358,7 @@ tensors = {name: (t["dtype"], t["shape"], weights[ends:][slice(*t["data_offsets"
 NORM = "model.norm.weight"
 dtype, shape, content = tensors[NORM]
 OTHER = "set model to the config.json that belongs to it"
-WHOLE = "give a Hugging Face folder or a checkpoint that is whole"
+WHOLE = "give a Hugging Face folder, an intact checkpoint"
 
 
 def init(name, held, *texts, status=2):
@@ -408,7 +408,7 @@ def test_checkpoints():
     dry("checkpoint.dir=saved metrics=null checkpoint.resume=never", "checkpoint.resume",
         "never, but saved holds 1 step",
         "set checkpoint.overwrite=true")
-    dry("checkpoint.resume=nowhere", "checkpoint.resume", "cannot find nowhere", "give a step that is whole, or auto")
+    dry("checkpoint.resume=nowhere", "checkpoint.resume", "cannot find nowhere", "give an intact step, or auto")
     dry("checkpoint.resume=folder", "checkpoint.resume", "no complete step (step-...) in folder", "or auto")
     shutil.copytree("saved", "damaged")
     os.truncate(step_path(1, "damaged") + "/state.h5", 5000)
@@ -416,9 +416,9 @@ def test_checkpoints():
     os.remove(step_path(1, "emptied") + "/state.h5")
     for name, reason in ("damaged", "the file has 5000 bytes"), ("emptied", "state.h5 is missing"):
         step = step_path(1, name)
-        dry(f"checkpoint.resume={step}", f"checkpoint.resume: {step}", reason, "give a step that is whole", status=1)
+        dry(f"checkpoint.resume={step}", f"checkpoint.resume: {step}", reason, "give an intact step", status=1)
         dry(f"init={step}", f"init: {step}", reason, WHOLE, status=1)
-        row(["--sample", "a", name], step, reason, "give a checkpoint that is whole", status=1)
+        row(["--sample", "a", name], step, reason, "give an intact checkpoint", status=1)
     refuse_all(12)
 
 
@@ -428,10 +428,10 @@ def test_sample_arguments():
             (["a"], "--sample", "takes the text and one", "CKPT"),
             (["a", "saved", "--tokens=0"], "--tokens", "'0' is not", "a whole number from 1"),
             (["a", "saved", "--temperature=hot"], "--temperature", "'hot' is no", "number of at least 0"),
-            (["a", "nowhere"], "nowhere", "cannot find", "give a checkpoint that is whole"),
+            (["a", "nowhere"], "nowhere", "cannot find", "give an intact checkpoint"),
             (["", "saved"], "--sample", "the text is empty", "give it a text"),
             (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),
-            (["abc", "saved", "--tokens=126"], "--tokens", "126 behind a text of 3 are more", "at most 125 fit"),
+            (["abc", "saved", "--tokens=126"], "--tokens", "126 after a text of 3 are more", "at most 125 fit"),
             (["a", "saved", "--ids"], "--ids", "'a' is no token of the model's", "give ids from 0 to 258"),
             (["259", "saved", "--ids"], "--ids", "'259' is no token", "whose vocab_size is 259",
              "give ids from 0 to 258"),

@@ -58,8 +58,7 @@ static int save_and_end(loop *l, const step_requests *asked) {
     if (l->saves.saved_any)
         ranks_say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
     else
-        ranks_say(t->rank, "%s at step %" PRIu64 ", before anything was to be saved", why,
-                  t->state->step);
+        ranks_say(t->rank, "%s at step %" PRIu64 ", before a save was due", why, t->state->step);
     return end_status(asked->end);
 }
 

@@ -58,7 +58,7 @@ static uint64_t size_of(const model_keys *keys, const json_t *value, const char 
                         dcp_error *err) {
     const json_int_t number = json_integer_value(value);
     if (!value)
-        core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing; set it as the model has it",
+        core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing; set it to the model's value",
                   keys->path, key);
     else if (!json_is_integer(value))
         core_fail(err, DCP_ERR_ARG, "model config: %s%s is not an integer in 1..%llu", keys->path,
@@ -123,12 +123,12 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
                       double *out, dcp_error *err) {
     const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_number(value))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a number, which it has to be",
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a number; give a number",
                          keys->path, key);
     const double number = value ? json_number_value(value) : absent;
     if (!isfinite(number) || number < least)
         return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s%s is %g, which is too small; it is at least %g",
+                         "model config: %s%s is %g, which is too small; it must be at least %g",
                          keys->path, key, number, least);
     *out = number;
     return DCP_OK;
@@ -137,10 +137,9 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
 int model_keys_flag(const model_keys *keys, const char *key, int absent, int *out, dcp_error *err) {
     const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_boolean(value))
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "model config: %s%s is neither true nor false; it is %s where it is left out",
-            keys->path, key, absent ? "true" : "false");
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s%s is neither true nor false; the default is %s",
+                         keys->path, key, absent ? "true" : "false");
     *out = value ? json_is_true(value) : absent;
     return DCP_OK;
 }
@@ -167,8 +166,8 @@ int model_keys_activation(const model_keys *keys, const char *key, const char *a
     const char *name = value ? json_string_value(value) : absent;
     const size_t n = sizeof activation_names / sizeof *activation_names;
     if (!name)
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a name, as %s is", keys->path,
-                         key, absent);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a name, such as %s",
+                         keys->path, key, absent);
     size_t i = 0, usual = 0;
     while (i < n && strcmp(activation_names[i].name, name) != 0) i++;
     while (strcmp(activation_names[usual].name, absent) != 0) usual++;

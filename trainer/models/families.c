@@ -12,7 +12,7 @@ static int model_decoder_take_head_dim(model_config *c, const char *hidden, cons
                                        dcp_error *err) {
     if (c->hidden % c->heads)
         return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s %llu is no multiple of %s %llu, and head_dim is "
+                         "model config: %s %llu is not a multiple of %s %llu, and head_dim is "
                          "missing; change one of them",
                          hidden, (unsigned long long)c->hidden, heads,
                          (unsigned long long)c->heads);
@@ -73,13 +73,14 @@ static int model_decoder_check_heads(const model_keys *keys, const model_config 
     if (c->sizes) return DCP_OK;
     if (c->heads % c->kv_heads)
         return core_fail(err, DCP_ERR_ARG,
-                         "model config: %snum_attention_heads %llu is no multiple of "
+                         "model config: %snum_attention_heads %llu is not a multiple of "
                          "num_key_value_heads %llu; change one of them",
                          keys->path, (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
     if (c->rope.theta > 0.0 && c->head_dim % 2)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: %shead_dim %llu is odd; rotary positions take an even one",
-                         keys->path, (unsigned long long)c->head_dim);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: %shead_dim %llu is odd; rotary positions require an even one",
+            keys->path, (unsigned long long)c->head_dim);
     if (c->heads * c->head_dim > KEYS_MAX_SIZE)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: %snum_attention_heads %llu times head_dim %llu is over "
@@ -132,8 +133,8 @@ static int check_tables(const model_config *c, dcp_error *err) {
     const int is_text = c->classes > 1;
     if (is_text && c->speech->texts > 1) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "model config: " TALKER "%s is 1, which has no room for the ids that stand "
-                     "beside text and codes; set it as the model has it",
+                     "model config: " TALKER
+                     "%s is 1, which has no room for the special ids; set it to the model's value",
                      is_text ? "text_vocab_size" : "vocab_size");
 }
 
@@ -175,7 +176,7 @@ static int read_groups(const model_keys *outer, const model_keys *inner, speech_
     if (own == s->groups && own > 1 && own <= s->predictor.max_positions) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "model config: " TALKER "num_code_groups is %llu, " PREDICTOR
-                     "num_code_groups %llu: they are one number, 2 at least, and at most the "
+                     "num_code_groups %llu: they must be equal, at least 2, and at most the "
                      "latter's max_position_embeddings %llu",
                      (unsigned long long)s->groups, (unsigned long long)own,
                      (unsigned long long)s->predictor.max_positions);
@@ -392,7 +393,7 @@ static int read_classes(const model_keys *keys, model_config *c, dcp_error *err)
     if (labels && !json_is_object(labels))
         return core_fail(
             err, DCP_ERR_ARG,
-            "model config: id2label is not an object, as {\"0\": \"cat\", \"1\": \"dog\"} is");
+            "model config: id2label is not an object, such as {\"0\": \"cat\", \"1\": \"dog\"}");
     const uint64_t named = labels ? json_object_size(labels) : 2;
     const keys_entry classes = {.key = "num_labels", .absent = named, .out = &c->classes};
     const int status = model_keys_size(keys, &classes, err);

@@ -302,7 +302,7 @@ int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_erro
     int32_t ignored = SAMPLE_IGNORE;
     if (!n || n > run->cache.piece || n > run->cache.room - past)
         return core_fail(err, DCP_ERR_ARG,
-                         "%" PRIu64 " tokens behind %" PRIu64 " in a cache for %zu: from 1 to %zu "
+                         "%" PRIu64 " tokens after %" PRIu64 " in a cache for %zu: from 1 to %zu "
                          "at a time are possible",
                          n, past, run->cache.room, run->cache.piece);
     run->cache.past = past;

@@ -119,9 +119,10 @@ int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *
     snprintf(path, sizeof path, "%s%s.", keys->path, key);
     const model_keys rope = {model_keys_value(keys, key), path, keys->refused};
     if (rope.object && !json_is_object(rope.object))
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s%s is not an object, as {\"rope_type\": \"default\"} is",
-                         keys->path, key);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: %s%s is not an object, such as {\"rope_type\": \"default\"}", keys->path,
+            key);
     *out = (model_rope){.theta = 10000.0, .factor = 1.0, .scale = 1.0};
     if (is_nested(&rope)) return DCP_OK;
     read_type(&rope, &out->type);

@@ -109,10 +109,11 @@ static int check_below(const int32_t *ids, uint64_t n, uint64_t below, const cha
                        uint64_t sample, dcp_error *err) {
     for (uint64_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint64_t)ids[i] >= below)
-            return core_fail(err, DCP_ERR_ARG,
-                             "%s %" PRId32 " at place %" PRIu64 " of sample %" PRIu64
-                             " of the micro-batch is outside the model's, which lie below %" PRIu64,
-                             what, ids[i], i, sample, below);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "%s %" PRId32 " at place %" PRIu64 " of sample %" PRIu64
+                " of the micro-batch is outside the model's range: it must be below %" PRIu64,
+                what, ids[i], i, sample, below);
     return DCP_OK;
 }
 

@@ -78,20 +78,19 @@ int ranks_launcher_check_world(int world, int *rank, dcp_error *err) {
     *rank = launched.rank;
     if (world > 1) return DCP_OK;
     if (started > 1)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "dcp-run has started %d ranks, and MPI knows of none but this one, so "
-            "each would train by itself, all in one directory: the mpirun that dcp-run "
-            "finds is of another MPI than the one that dcp-train is built with; put "
-            "that one's first in PATH",
-            started);
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp-run has started %d ranks, but MPI knows only this one, so each would "
+                         "train by itself, all in one directory: the mpirun that dcp-run finds "
+                         "belongs to another MPI than the one that dcp-train is built with; put "
+                         "the mpirun of dcp-train's MPI first in PATH",
+                         started);
     if (!launched.size) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG,
-                     "%s says that this is one of %d processes, and MPI knows of none but it, so "
-                     "each would train by itself: start them by dcp-run, by the mpirun of the MPI "
-                     "that dcp-train is built with, or by srun --mpi=pmix; to train in one process "
-                     "all the same, unset %s",
-                     launched.size, launched.ranks, launched.size);
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "%s says that this is one of %d processes, but MPI knows only this one, so each would "
+        "train by itself: start them by dcp-run, by the mpirun of the MPI that dcp-train is built "
+        "with, or by srun --mpi=pmix; to train in one process nevertheless, unset %s",
+        launched.size, launched.ranks, launched.size);
 }
 
 void ranks_launcher_begin(void) {

@@ -191,8 +191,8 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
         json_t *line = parse_line(text, (size_t)n);
         if (!series_add_line(s, line) && text[n - 1] == '\n')
             status = core_fail(err, DCP_ERR_ARG,
-                               "%s:%zu: no line of a metrics file, as training writes them", path,
-                               number);
+                               "%s:%zu: not a line of a metrics file, as training writes them",
+                               path, number);
         json_decref(line);
     }
     if (status == DCP_OK && ferror(file))
@@ -214,7 +214,7 @@ static int series_read(const char *path, plot_series *out, dcp_error *err) {
     const int status = read_lines(file, path, out, err);
     fclose(file);
     if (status != DCP_OK || out->n) return status;
-    return core_fail(err, DCP_ERR_ARG, "%s: no step is in it yet; draw it after one", path);
+    return core_fail(err, DCP_ERR_ARG, "%s: contains no step yet; draw it after one", path);
 }
 
 static void series_free(plot_series *s) {

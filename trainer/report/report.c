@@ -138,8 +138,7 @@ static int open_metrics(run_report *r, dcp_error *err) {
     const char *path = r->t->c->metrics;
     const train_state *s = r->t->state;
     if (!path && r->t->prove_every)
-        ranks_warn(0,
-                   "--prove-every: metrics is null, so the state ids are shown but kept nowhere");
+        ranks_warn(0, "--prove-every: metrics is null, so the state ids are shown but not stored");
     if (!path) return DCP_OK;
     const report_file_run run = {.name = json_string_value(json_object_get(r->t->about, STATE_RUN)),
                                  .before = s->saved_by,
@@ -177,7 +176,7 @@ static int begin_trace(run_report *r, dcp_error *err) {
 static void flush_trace(run_report *r) {
     dcp_error err;
     if (r->trace && report_trace_flush(r->trace, &r->t->tl, &err) != DCP_OK)
-        ranks_warn(0, "%s: the trace ends here; training goes on", err.message);
+        ranks_warn(0, "%s: the trace ends here; training continues", err.message);
 }
 
 static void end_trace(run_report *r) {
@@ -230,7 +229,7 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
 static void note_metrics(run_report *r, uint64_t step, int status, const dcp_error *err) {
     const int failed = status != DCP_OK;
     if (failed && !r->lines_fail)
-        ranks_warn(0, "%s: lines are left out until one can be written; training goes on",
+        ranks_warn(0, "%s: lines are left out until one can be written; training continues",
                    err->message);
     if (!failed && r->lines_fail)
         ranks_say(0, "metrics: lines are written again, from step %" PRIu64 " on", step);
@@ -239,7 +238,7 @@ static void note_metrics(run_report *r, uint64_t step, int status, const dcp_err
 
 static void note_console(run_report *r, int failed) {
     if (!failed || errno == EPIPE) return; /* the reader has closed its end */
-    ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
+    ranks_warn(0, "stdout: %s: no more lines are shown; training continues", strerror(errno));
     r->is_mute = 1;
 }
 
@@ -276,8 +275,9 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
 static void tell_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
-                   "step %" PRIu64 ": %" PRIu64 " %s nothing that counts for the loss, skipped; "
-                   "this message is not repeated, and the end of the run has the number",
+                   "step %" PRIu64 ": %" PRIu64
+                   " %s nothing that counts for the loss, skipped; this message is not repeated, "
+                   "and the number is reported at the end of the run",
                    v->step, v->skipped, v->skipped == 1 ? "batch had" : "batches had");
     r->skipped += v->skipped;
 }
@@ -413,18 +413,17 @@ static void tell_memory(const run_report *r) {
     const int root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     if (r->steps)
-        ranks_say(
-            t->rank,
-            "memory of the largest rank peaked at %.1f MiB; predicted were %.1f, and up to %.1f "
-            "more for saves that are waited for%s",
-            most / 1048576, (double)t->memory_bytes / 1048576, (double)t->staging_bytes / 1048576,
-            t->c->offload_path ? offloaded : "");
+        ranks_say(t->rank,
+                  "memory of the largest rank peaked at %.1f MiB; the prediction was %.1f, and up "
+                  "to %.1f more for saves that are waited for%s",
+                  most / 1048576, (double)t->memory_bytes / 1048576,
+                  (double)t->staging_bytes / 1048576, t->c->offload_path ? offloaded : "");
 }
 
 int report_end(run_report *r, int status) {
     if (r->t->rank == 0) ranks_bar_leave();
     if (r->skipped)
-        ranks_say(r->t->rank, "%" PRIu64 " %s skipped, of which nothing counts for the loss",
+        ranks_say(r->t->rank, "%" PRIu64 " %s skipped, because nothing in them counts for the loss",
                   r->skipped, r->skipped == 1 ? "batch was" : "batches were");
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
         step_take_device_times(r->t);

@@ -62,8 +62,9 @@ static int check_room(sampling *s, dcp_error *err) {
     const uint64_t room = most - s->n;
     if (asked > room)
         return core_fail(err, DCP_ERR_ARG,
-                         "--tokens: %" PRIu64 " behind a text of %zu are more than the model's "
-                         "%s %" PRIu64 "; at most %" PRIu64 " fit",
+                         "--tokens: %" PRIu64
+                         " after a text of %zu are more than the model's %s %" PRIu64
+                         "; at most %" PRIu64 " fit",
                          asked, s->n, limit, most, room);
     s->most = asked ? asked : room < SAMPLE_TOKENS ? room : SAMPLE_TOKENS;
     return DCP_OK;
@@ -148,8 +149,8 @@ static int write_text(sampling *s, dcp_error *err) {
         int32_t id;
         if (!sample_choose(s->logits, s->classes, s->o->temperature, s->o->seed, i, &id))
             return core_fail(err, DCP_ERR_IO,
-                             "%s: the model's logits are no numbers: its training has diverged; "
-                             "take an earlier step",
+                             "%s: the model's logits are not numbers: its training has diverged; "
+                             "use an earlier step",
                              dcp_checkpoint_path(s->from->ckpt));
         if (is_end(s, id)) break;
         sample_tokens_write(s->tokens, id);
@@ -178,7 +179,7 @@ static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_
             return core_fail(err, DCP_ERR_ARG, "%s: the path is too long", dir);
         status = sample_loaded_open(path, out, err);
         if (status == DCP_ERR_CORRUPT && i > 0)
-            program_note("warning: %s; taking the step before it", err->message);
+            program_note("warning: %s; using the step before it", err->message);
     }
     return status;
 }
@@ -201,7 +202,7 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
 static int fail_load(int status, const dcp_error *why, dcp_error *err) {
     const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     return core_fail(err, status, "%s%s", why->message,
-                     is_useless ? "; give a checkpoint that is whole" : "");
+                     is_useless ? "; give an intact checkpoint" : "");
 }
 
 int sample_continue(const sample_options *o) {

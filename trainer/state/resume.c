@@ -360,9 +360,8 @@ static int take_newest(visit *v, int *found, dcp_error *err) {
     return status;
 }
 
-static const char init_takes[] =
-    "give a Hugging Face folder or a checkpoint that is whole, or random";
-static const char resume_takes[] = "give a step that is whole, or auto";
+static const char init_takes[] = "give a Hugging Face folder, an intact checkpoint, or random";
+static const char resume_takes[] = "give an intact step, or auto";
 
 /* Fails with *why for a key of the configuration. takes: the remedy, which is added to the message
  * if nothing suitable exists at the path, or it is damaged. */
