@@ -37,7 +37,8 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     return dcp_device_cuda_create(number, stream, out, err);
 }
 
-/* An offload file is mapped into the host's memory, which a GPU cannot use. */
+/* Checks whether the device supports the configured offloading. An offload file is mapped into the
+ * host's memory, which a GPU cannot use. */
 static int check_memory(const config *c, const kernels *k, dcp_error *err) {
     const int on_host = kernels_on_host(k);
     if (on_host && c->offloads && !c->offload_path)
@@ -92,8 +93,8 @@ static double measure_rate(kernels *k, kernels_type type, float *memory, size_t 
     return flop * products / passed;
 }
 
-/* Fills memory with normally distributed numbers of `type`, the same few repeated. Zeros would not
- * do: products of zeros need less power, and therefore less time. */
+/* Fills memory with normally distributed numbers of `type`, the same few repeated. Zeros are
+ * unsuitable: products of zeros need less power, and therefore less time. */
 static void fill_operands(kernels *k, kernels_type type, char *memory, size_t bytes) {
     float wide[PIECE_ELEMS];
     uint16_t narrow[PIECE_ELEMS];
