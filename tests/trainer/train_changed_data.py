@@ -58,7 +58,7 @@ def test_fewer_samples_are_a_warning():
 def test_the_ring_is_a_warning():
     cases.use(trained)
     err = resumed("ring", 3, zero_optimization={"ring": True})
-    check("saved with zero_optimization.ring false, the run goes on with true" in err, err)
+    check("saved with zero_optimization.ring false, the run continues with true" in err, err)
 
 
 def test_other_evaluation_data_are_a_warning():
@@ -102,7 +102,7 @@ def test_data_cut_or_lost_during_a_run_end_it():
                     fail(f"{harm} hangs")
             said = open(f"{harm}.err").read()
             check(status == 3 and "dcp-run: start 2" in said, f"{harm}: exit {status}: {said}")
-            why = {"cut": "does not hold the samples any more that the run was trained on",
+            why = {"cut": "no longer holds the samples that the run was trained on",
                    "lost": "cannot read lost.text"}[harm]
             check(f"data.path: {why}" in said.replace("cut.text ", ""), f"{harm}: {said}")
             check(harm == "lost" or "data.path: cut.text has become shorter" in said, said)

@@ -91,7 +91,7 @@ def test_memory_that_is_not_in_one_piece_is_refused():
     before = state(1)
     err = run("ckpt", expect=3, steps=2, FENCED_LARGEST=str(MIB // 4))
     said = messages(err)[-1]
-    check("out of memory" in said and f"the run takes {planned:.2f}" in said and "still free" in said, said)
+    check("out of memory" in said and f"the run needs {planned:.2f}" in said and "still free" in said, said)
     check(state(1) == before, "step 1 is not what it was")
 
 

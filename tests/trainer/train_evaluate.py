@@ -78,7 +78,7 @@ def test_training_on_what_is_evaluated_is_a_warning():
             sources = [{"path": "both"}] if path == "text" else []
             _, err = train(2, config(data={"path": path, "eval_path": eval_path, "sources": sources}), "--dry-run",
                            "checkpoint.dir=none")
-            told = [m for m in messages(err) if "so what is evaluated is learned, too" in m]
+            told = [m for m in messages(err) if "so the model is trained on evaluation data" in m]
             check(len(told) == (key is not None) and all(f"{eval_path} is among the files of {key}" in m for m in told), err)
 
 

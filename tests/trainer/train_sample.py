@@ -185,7 +185,7 @@ def test_wrong_ids_are_refused():
     refused("the text is empty", "--sample", "", "one", "--ids")
     refused("the text has 128 tokens", "--sample", numbers([1] * 128), "one", "--ids")
     for word in "259", "-1", "+5", "0x10", "1.0", "1e2", "12a", "1,2", "4294967296", "18446744073709551617", "\u0662":
-        refused(f"--ids: '{word}' is no token of the model's, whose vocab_size is 259; give ids from 0 to 258",
+        refused(f"--ids: '{word}' is not a token of the model, whose vocab_size is 259; give ids from 0 to 258",
                 "--sample", f"1 {word} 2", "one", "--ids")
     refused(f"--ids: '{'9' * 40}' is no token", "--sample", "9" * 5000, "one", "--ids")
 
@@ -280,8 +280,8 @@ def test_a_model_of_token_ids_without_a_tokenizer():
     with open("ids", "wb") as f:
         f.write(struct.pack("<2560H", *list(range(256)) * 10))
     learn("of-ids", steps=1, type="tokens", path="ids")
-    refused("carries no tokenizer, and its tokens are no bytes; give token ids with --ids, or run examples/sample.py CKPT "
-            "TEXT --tokenizer FOLDER", "--sample", "a", "of-ids")
+    refused("carries no tokenizer, and its tokens are not bytes; give token ids with --ids, or run "
+            "examples/sample.py CKPT TEXT --tokenizer FOLDER", "--sample", "a", "of-ids")
     check(len(sample("97", "of-ids", "--ids", "--tokens", 5).split()) == 5, "no ids of a model without a tokenizer")
 
 

@@ -118,7 +118,8 @@ def test_an_exported_voice_is_the_last_row_of_the_table():
 def test_a_talker_cannot_be_sampled():
     cases.use(trained)
     _, err = train(1, "--sample", "hello", "on-1", expect=2)
-    check(err.count("\n") == 1 and "qwen3_tts says a text and continues none; dcp-export it with --voice" in err, err)
+    check(err.count("\n") == 1 and "qwen3_tts speaks a text but does not continue it; export it with dcp-export --voice"
+          in err, err)
 
 
 def test_a_wrong_voice_is_refused():

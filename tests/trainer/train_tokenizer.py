@@ -72,7 +72,8 @@ def test_what_is_no_tokenizer_is_refused():
     open("other/vocab.json", "w").close()
     os.mkdir("none")
     for path, why in (("nowhere", "cannot read nowhere: No such file"), ("none", "none holds no file of a tokenizer"),
-                      ("text", "text has not the name of a tokenizer's file"), ("other", "other/vocab.json is empty")):
+                      ("text", "text does not have the name of a tokenizer's file"),
+                      ("other", "other/vocab.json is empty")):
         with cases.part(f"{path}"):
             for more in (), ("--dry-run",):
                 _, err = train(1, "config.json", "checkpoint.dir=refused", f"data.tokenizer={path}", *more, expect=2)

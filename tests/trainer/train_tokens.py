@@ -119,8 +119,8 @@ def test_a_text_with_nuls_is_a_warning():
     with open("texts/c", "wb") as f:
         f.write(b"PNG..." + bytes(3) + text)
     _, err = train(1, "text.json", "data.path=texts", "data.eval_path=int32", "checkpoint.dir=texts-ckpt", "--dry-run")
-    check("warning: data.path: texts/c has a NUL at byte 6, as no text has; its bytes are tokens all the same" in err,
-          err)
+    check("warning: data.path: texts/c has a NUL at byte 6, which no text has; its bytes are used as tokens "
+          "nevertheless" in err, err)
     check("warning: data.eval_path: int32 has a NUL at byte 1, " in err, err)
 
 

@@ -140,7 +140,7 @@ def test_values_of_keys():
             ("fsdp.replicas=5", "does not divide the number of ranks", "choose a number that does"),
             ("data.sequence_length=null", "data.type text", "needs a number"),
             ("data.sequence_length=129", "129 is more than the model's max_position_embeddings 128",
-             "at most that fits")):
+             "use at most that")):
         dry(override, override.split("=")[0] + ": ", *texts)
     dry("train_micro_batch_size_per_gpu=4", "train_batch_size: 14",
         "is not a multiple of train_micro_batch_size_per_gpu 4",
@@ -254,8 +254,9 @@ def test_text_and_tokens():
     put("empty/vocab.json", "")
     for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give the folder of a tokenizer"),
                          ("folder", "folder holds no file of a tokenizer", "give a folder that does"),
-                         ("text", "text has not the name of a tokenizer's file", "a folder that holds one will do"),
-                         ("empty", "empty/vocab.json is empty", "get it anew")):
+                         ("text", "text does not have the name of a tokenizer's file",
+                          "a folder that holds one is accepted"),
+                         ("empty", "empty/vocab.json is empty", "get it again")):
         dry(f"data.tokenizer={path}", "data.tokenizer", *texts)
     refuse_all(18)
 
@@ -432,8 +433,8 @@ def test_sample_arguments():
             (["", "saved"], "--sample", "the text is empty", "give it a text"),
             (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),
             (["abc", "saved", "--tokens=126"], "--tokens", "126 after a text of 3 are more", "at most 125 fit"),
-            (["a", "saved", "--ids"], "--ids", "'a' is no token of the model's", "give ids from 0 to 258"),
-            (["259", "saved", "--ids"], "--ids", "'259' is no token", "whose vocab_size is 259",
+            (["a", "saved", "--ids"], "--ids", "'a' is not a token of the model", "give ids from 0 to 258"),
+            (["259", "saved", "--ids"], "--ids", "'259' is not a token", "whose vocab_size is 259",
              "give ids from 0 to 258"),
             (["", "saved", "--ids"], "--sample", "the text is empty", "give it a text")):
         row(["--sample", *args], *texts)

@@ -33,10 +33,11 @@ static int read_meta(sample_loaded *s, dcp_error *err) {
 static int check_takes_text(const sample_loaded *s, const char *path, const char *type,
                             dcp_error *err) {
     if (model_speaks(s->m))
-        return core_fail(err, DCP_ERR_ARG,
-                         "%s: a model of model_type %s says a text and continues none; dcp-export "
-                         "it with --voice, and have it say the text with the package qwen-tts",
-                         path, type);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "%s: a model of model_type %s speaks a text but does not continue it; export it with "
+            "dcp-export --voice, and use the package qwen-tts to speak the text",
+            path, type);
     if (model_max_sequence(s->m)) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "%s: a model of model_type %s takes no text; --sample is for language models",
@@ -321,7 +322,7 @@ static int check_bytes(const sample_loaded *from, const sample_tokens *t, dcp_er
                          "with --ids",
                          t->where, tokenizer);
     return core_fail(err, DCP_ERR_ARG,
-                     "%s: carries no tokenizer, and its tokens are no bytes; give token ids with "
+                     "%s: carries no tokenizer, and its tokens are not bytes; give token ids with "
                      "--ids, or run examples/sample.py CKPT TEXT --tokenizer FOLDER",
                      t->where);
 }
@@ -364,11 +365,11 @@ static int read_ids(const sample_tokens *t, const char *text, int32_t *ids, size
         length = strcspn(text, space);
         const int32_t id = read_id(text, length, t->classes);
         if (id < 0)
-            return core_fail(err, DCP_ERR_ARG,
-                             "--ids: '%.*s' is no token of the model's, whose vocab_size is "
-                             "%" PRIu64 "; give ids from 0 to %" PRIu64 ", separated by spaces",
-                             (int)(length < SHOWN ? length : SHOWN), text, t->classes,
-                             t->classes - 1);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "--ids: '%.*s' is not a token of the model, whose vocab_size is %" PRIu64
+                "; give ids from 0 to %" PRIu64 ", separated by spaces",
+                (int)(length < SHOWN ? length : SHOWN), text, t->classes, t->classes - 1);
         ids[(*n)++] = id;
     }
     return DCP_OK;

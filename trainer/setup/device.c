@@ -44,11 +44,11 @@ static int check_memory(const config *c, const kernels *k, dcp_error *err) {
     if (on_host && c->offloads && !c->offload_path)
         return core_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
     if (on_host || !c->offload_path) return DCP_OK;
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "fsdp.offload_path: not with device %s, which reaches no file; leave it "
-                     "out: fsdp.cpu_offload alone keeps parameters and moments in the host's "
-                     "memory",
-                     k->name);
+    return core_fail(
+        err, DCP_ERR_UNSUPPORTED,
+        "fsdp.offload_path: not possible with device %s, which cannot access files; leave it out: "
+        "fsdp.cpu_offload alone keeps parameters and moments in the host's memory",
+        k->name);
 }
 
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err) {
@@ -166,7 +166,7 @@ void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
     const int n = program_cores();
     if (n > ranks_here && (uint64_t)world < config_micro_batches(c) && kernels_on_host(k))
         ranks_say(rank,
-                  "%d of %d cores here are idle, as each rank computes on one: more ranks use them "
-                  "(dcp-run -n), with the same bits",
+                  "%d of %d cores here are idle, because each rank computes on one: more ranks "
+                  "would use them (dcp-run -n), with the same bits",
                   n - ranks_here, n);
 }

@@ -130,7 +130,7 @@ static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts,
 static const char *outcome(const room_needs *n) {
     const uint64_t hold = n->there + n->unused / n->step;
     if (hold >= n->steps) return "fits";
-    return hold >= 2 ? "fewer steps will be kept" : "saves will fail until there is more";
+    return hold >= 2 ? "fewer steps will be kept" : "saves will fail until there is more room";
 }
 
 /* Returns true if there is no room for another step, even if an older one is removed. */
@@ -213,7 +213,7 @@ static int open_stores(trainer *t, dcp_error *err) {
         if (!again || step_requests_has_stop(t->comm))
             return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
         if (tries == 1)
-            ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), since %s", grace,
+            ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
                       why.message);
         nanosleep(&pause, NULL);
     }

@@ -26,10 +26,11 @@ int setup_model(const config *c, model **out, dcp_error *err) {
 
 static int check_frames(const config *c, uint64_t sequence, dcp_error *err) {
     if (c->frames <= sequence) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG,
-                     "data.frames: %" PRIu64 " is more than data.sequence_length %" PRIu64
-                     ", of which each frame takes a position; set both as to_records.py tells",
-                     c->frames, sequence);
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "data.frames: %" PRIu64 " is more than data.sequence_length %" PRIu64
+        ", of which each frame uses one position; set both to the values that to_records.py prints",
+        c->frames, sequence);
 }
 
 int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err) {
@@ -43,6 +44,6 @@ int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *er
     return core_fail(err, DCP_ERR_ARG,
                      "data.sequence_length: %" PRIu64
                      " is more than the model's max_position_embeddings %" PRIu64
-                     "; at most that fits",
+                     "; use at most that",
                      *out, most);
 }

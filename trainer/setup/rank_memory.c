@@ -218,11 +218,11 @@ static int compare_with_free(const trainer *t, const needs *n, uint64_t together
     if (together <= n->unused) return DCP_OK;
     describe_needs(n, text, sizeof text);
     advise(t->c, less, sizeof less);
-    return core_fail(err, DCP_ERR_NO_MEMORY,
-                     "out of memory: %d %s on the device %s need %.2f MiB, where %.2f of %.2f "
-                     "are free: %s; %s",
-                     ranks, ranks == 1 ? "rank" : "ranks", t->k->device(t->k), setup_mib(together),
-                     setup_mib(n->unused), setup_mib(n->all), text, less);
+    return core_fail(
+        err, DCP_ERR_NO_MEMORY,
+        "out of memory: %d %s on the device %s need %.2f MiB, but %.2f of %.2f are free: %s; %s",
+        ranks, ranks == 1 ? "rank" : "ranks", t->k->device(t->k), setup_mib(together),
+        setup_mib(n->unused), setup_mib(n->all), text, less);
 }
 
 int setup_memory_check(const trainer *t, dcp_error *err) {
@@ -251,9 +251,8 @@ int setup_memory_explain(const trainer *t, int status, dcp_error *err) {
     const dcp_error first = *err;
     describe_needs(&n, text, sizeof text);
     advise(t->c, less, sizeof less);
-    return core_fail(err, status,
-                     "%s; the run takes %s of the device %s, where %.2f of %.2f MiB are still "
-                     "free; %s",
-                     first.message, text, t->k->device(t->k), setup_mib(n.unused), setup_mib(n.all),
-                     less);
+    return core_fail(
+        err, status,
+        "%s; the run needs %s of the device %s, on which %.2f of %.2f MiB are still free; %s",
+        first.message, text, t->k->device(t->k), setup_mib(n.unused), setup_mib(n.all), less);
 }

@@ -105,8 +105,8 @@ static void warn_of_shared(const config *c, const char *key, const char *path) {
     char *file = data_files_shared(path, c->eval_path);
     if (file)
         ranks_warn(0,
-                   "data.eval_path: %s is among the files of %s, so what is evaluated is learned, "
-                   "too; move it elsewhere, or name the files to learn from",
+                   "data.eval_path: %s is among the files of %s, so the model is trained on "
+                   "evaluation data; move the file elsewhere, or name only the files to train on",
                    file, key);
     free(file);
 }
@@ -215,8 +215,8 @@ static const char *tell_files(const trainer *t, const data *samples, const char 
     if (found.binary)
         ranks_warn(t->rank,
                    "%s: %s has a NUL at byte %" PRIu64
-                   ", as no text has; its bytes are tokens all the same: leave it out, or set "
-                   "data.type to what it holds",
+                   ", which no text has; its bytes are used as tokens nevertheless: leave the file "
+                   "out, or set data.type to the type of its data",
                    key, found.binary, found.nul);
     *text = '\0';
     if (found.files)
@@ -275,8 +275,7 @@ static int normalize_images(trainer *t, dcp_error *err) {
     t->state->normalizes = 1;
     data_normalize(t->samples, &how);
     if (t->eval_samples) data_normalize(t->eval_samples, &how);
-    ranks_say(t->rank, "bytes of images are normalized as the model's preprocessor_config.json has "
-                       "it");
+    ranks_say(t->rank, "bytes of images are normalized as in the model's preprocessor_config.json");
     return DCP_OK;
 }
 
@@ -306,11 +305,10 @@ static int name_run(trainer *t, dcp_error *err) {
  * with. */
 static int check_data(const trainer *t, dcp_error *err) {
     if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
-    return core_fail(
-        err, DCP_ERR_IO,
-        "data.path: %s does not hold the samples any more that the run was trained on: "
-        "put them back, or start the run anew, and it goes on with these",
-        t->c->data_path);
+    return core_fail(err, DCP_ERR_IO,
+                     "data.path: %s no longer holds the samples that the run was trained on: "
+                     "restore them, or start the run again, and it continues with these",
+                     t->c->data_path);
 }
 
 /* Returns the exit status if data cannot be opened: a usage error, unless an earlier start could

@@ -83,8 +83,8 @@ int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64
     *text = NULL;
     if (*bytes >= INT_MAX) /* the same on all ranks */
         return core_fail_tensor(core_fail(err, DCP_ERR_UNSUPPORTED,
-                                          "%s has %" PRIu64 " bytes: files of less than 2 GiB are "
-                                          "read",
+                                          "%s has %" PRIu64
+                                          " bytes: only files of less than 2 GiB can be read",
                                           file->tensor.path, *bytes),
                                 file->tensor.path, err);
     char *own = malloc(*bytes + 1);
@@ -121,8 +121,8 @@ static int visit_file(const char *path, const char *name, file_fn visit, void *c
     struct stat st;
     if (stat(path, &st) != 0 || access(path, R_OK) != 0) return fail_tokenizer(path, err);
     if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        return core_fail(err, DCP_ERR_ARG, "data.tokenizer: %s is %s; get it anew", path,
-                         S_ISREG(st.st_mode) ? "empty" : "no file");
+        return core_fail(err, DCP_ERR_ARG, "data.tokenizer: %s is %s; get it again", path,
+                         S_ISREG(st.st_mode) ? "empty" : "not a file");
     return visit(ctx, path, name, (uint64_t)st.st_size, err);
 }
 
@@ -136,8 +136,8 @@ static int visit_folder(const char *folder, file_fn visit, void *ctx, dcp_error 
     int status = DCP_OK;
     if (n == 0)
         status = core_fail(err, DCP_ERR_ARG,
-                           "data.tokenizer: %s holds no file of a tokenizer, as tokenizer.json, "
-                           "vocab.json or tokenizer.model is; give a folder that does",
+                           "data.tokenizer: %s holds no file of a tokenizer, such as "
+                           "tokenizer.json, vocab.json or tokenizer.model; give a folder that does",
                            folder);
     for (int i = 0; i < n; i++) {
         const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
@@ -158,8 +158,8 @@ static int visit_all(const char *path, file_fn visit, void *ctx, dcp_error *err)
     if (S_ISDIR(st.st_mode)) return visit_folder(path, visit, ctx, err);
     if (model_files_is_tokenizer(name)) return visit_file(path, name, visit, ctx, err);
     return core_fail(err, DCP_ERR_ARG,
-                     "data.tokenizer: %s has not the name of a tokenizer's file, as "
-                     "tokenizer.json is; a folder that holds one will do as well",
+                     "data.tokenizer: %s does not have the name of a tokenizer's file, such as "
+                     "tokenizer.json; a folder that holds one is accepted as well",
                      path);
 }
 
@@ -198,8 +198,8 @@ static int is_off(const json_t *o, const char *key) {
 
 static int fail_value(const char *key, const char *asked, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG,
-                     "%s of the model (of init, or of the checkpoint's files): %s is not %s; mend "
-                     "it, or set do_normalize to false",
+                     "%s of the model (of init, or of the checkpoint's files): %s is not %s; "
+                     "correct it, or set do_normalize to false",
                      file_name, key, asked);
 }
 

@@ -186,7 +186,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];
         as_configured(section, key, name, sizeof name);
-        ranks_warn(rank, "the checkpoint was saved with %s %s, the run goes on with %s", name,
+        ranks_warn(rank, "the checkpoint was saved with %s %s, the run continues with %s", name,
                    was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);
@@ -233,8 +233,9 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
     place->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : own;
     if (place->seed != own)
         ranks_warn(run->rank,
-                   "seed %" PRIu64 " of the checkpoint is kept, not the configuration's %" PRIu64
-                   ": it orders the samples",
+                   "seed %" PRIu64
+                   " of the checkpoint is used instead of the configuration's %" PRIu64
+                   ": it determines the order of the samples",
                    place->seed, own);
 }
 
