@@ -73,8 +73,9 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* The names that about.json of the run's own steps has: of dcp-run, and of the configuration. "":
- * not compared. */
+/* The members of about.json by which a run recognizes its own steps: STATE_LAUNCH, the name of its
+ * dcp-run, and STATE_CONFIG, the checksum of its configuration. A member that is "" here is not
+ * compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
 } own_names;

@@ -1,4 +1,5 @@
-/* Reports the first difference in full, and counts the others. */
+/* Compares tensors that were found with the model's parameters. The message contains the first
+ * difference in full, and the number of others. */
 #include "state/state_load.h"
 
 #include <inttypes.h>
@@ -353,8 +354,9 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, floa
     return dcp_checkpoint_read(ckpt, path, &whole, n, err);
 }
 
-/* Like read_since, for a checkpoint that counts a parameter's updates. The step is computed from
- * the count, because the two may differ: an import is step 0 whatever its counts are. */
+/* Does the same as read_since, for a checkpoint that counts a parameter's updates. Computes the
+ * result from the count, because the count may differ from the checkpoint's step: an import is step
+ * 0, but may have any counts. */
 static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))

@@ -1,6 +1,6 @@
-/* Signals are blocked in all threads, and one thread waits for them; there are no signal handlers.
- * The reason: oneDNN's products use the stack pointer as an additional register, which points into
- * the heap, and there the kernel would write a handler's frame. */
+/* Signals are blocked in all threads, and one thread waits for them. There are no signal handlers,
+ * because oneDNN's matrix products use the stack pointer as an additional register. While they do,
+ * it may point into the heap, and the kernel would write a handler's frame there. */
 #include "step/external_requests.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ static _Noreturn void end_at_once(void) {
     for (;;) raise(SIGINT);
 }
 
-/* Called only by the watcher. */
+/* Records a request to end. Called only by the watcher. */
 static void ask_to_end(int found) {
     const ranks_end_request request = found == SIGUSR2 ? RANKS_END_REQUEUE : RANKS_END_STOP;
     const int asked = (int)request * SIGNALS + found;

@@ -292,7 +292,7 @@ int step_saves_are_held(const step_saves *s) {
     return 0;
 }
 
-/* Returns true if the ranks of the next start, on as many hosts or one less, will find everything
+/* Returns true if the ranks of the next start, on as many hosts or one fewer, will find everything
  * in the store. That is not certain if the path contains the rank or an environment variable: the
  * paths of the next start's ranks may differ from these. */
 static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
