@@ -109,7 +109,7 @@ def test_a_count_that_is_no_number_is_named():
     found, _ = cases.use(whole_run)
     save("shaped", 1, {**found, f"/optimizer/step/{NORM}": ([2], bytes(8))}, bytes(4))
     err = run(2, "from-shaped", 3, expect=2, resume="shaped")
-    check(f"/optimizer/step/{NORM} is no number" in messages(err)[-1], err)
+    check(f"/optimizer/step/{NORM} is not a number" in messages(err)[-1], err)
 
 
 cases.main()

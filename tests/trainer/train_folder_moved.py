@@ -29,7 +29,7 @@ def test_a_moved_directory_ends_the_run():
             status = "none"
         said = open("err").read()
         check(status == 3, f"exit {status}: {said}")
-        check(said.count("checkpoint.dir: ckpt was moved or removed while the run was on") == 2, said)
+        check(said.count("checkpoint.dir: ckpt was moved or removed during the run") == 2, said)
         check("giving up: checkpoint.dir" in said and "start 2" not in said, said)
         check(" is not saved: " not in said, f"it went on: {said}")
         check(not os.path.exists("ckpt"), "a directory is made in its place")
@@ -37,7 +37,7 @@ def test_a_moved_directory_ends_the_run():
         # dcp-run would restart the run if it had seen a step and no reason.
         os.environ["DCP_RUN_RESTART"] = "1"
         _, err = train(ranks, moved, expect=2)
-        check("holds no step any more" in messages(err)[-1], err)
+        check("no longer holds any step" in messages(err)[-1], err)
         del os.environ["DCP_RUN_RESTART"]
         shutil.rmtree("ckpt", True)
 

@@ -216,15 +216,15 @@ def test_another_init_on_a_resume_is_reported():
                              (6, "second", 1),
                              (7, "second", 1), (8, "first", 0)):  # only weights that the run did not begin with are reported
         said = go_on(f"max_steps={step}", f"init={init}")
-        check(len(said) == told and all("init: second is not used, as the run goes on from its step, and began with first" in line
-                                        for line in said), f"step {step}, {init}: {said}")
+        why = "init: second is not used, because the run continues from its step, and began with first"
+        check(len(said) == told and all(why in line for line in said), f"step {step}, {init}: {said}")
     check(len(go_on("max_steps=9", "init=second", "--dry-run")) == 1, "--dry-run")
     check(go_on("max_steps=1", "init=second", "checkpoint.resume=never", "checkpoint.overwrite=true") == [],
           "a new start")
     check(go_on("max_steps=2", "init=second") == [], "the new start's")
     tool("dcp-import", "first", "imported-first")
     said = go_on("max_steps=1", "init=second", "checkpoint.dir=imported-first")
-    check(len(said) == 1 and "goes on from its step; to start with these weights" in said[0], said)
+    check(len(said) == 1 and "continues from its step; to start with these weights" in said[0], said)
 
 
 def test_weights_that_are_not_finite_are_blamed_and_not_the_learning_rate():

@@ -50,7 +50,7 @@ def test_equal_kernels_are_not_reported():
 
 def test_different_kernels_are_reported():
     one, err = cases.use(unlike)
-    check("warning: ranks are unlike: the kernels of rank 0" in err, err)
+    check("warning: ranks differ: the kernels of rank 0" in err, err)
     check(f"of rank 1 is \"" in err and OTHER in err, err)
     mixed = about(2, "unlike")
     check(len(mixed["kernels"]) == 2 and one["kernels"] in mixed["kernels"] and mixed["kernels"] == sorted(mixed["kernels"]),
@@ -65,7 +65,7 @@ def test_a_resume_with_other_kernels_is_a_warning():
     check("the checkpoint was computed with kernels [" in err and "results may differ" in err, err)
     shutil.rmtree(step_path(3, "unlike"))
     err = start(2, 0, config(checkpoint={"dir": "unlike"}, max_steps=3, metrics="unlike.jsonl"))
-    check("the checkpoint was computed" not in err and "ranks are unlike" in err, err)
+    check("the checkpoint was computed" not in err and "ranks differ" in err, err)
     err = start(1, 0, config(checkpoint={"dir": "alike"}, max_steps=3))
     check("the checkpoint was computed with kernels \"" in err, err)
 

@@ -378,7 +378,7 @@ def test_init_folders():
     init("missing", {n: t for n, t in tensors.items() if n != NORM}, f"{NORM} [64] is missing there", OTHER)
     for part in "_orig_mod.", "module.", "base_model.model.":
         init(f"wrapped-{part}", {part + n: t for n, t in tensors.items()}, " is missing there", f" {part}",
-             "is named as a wrapper of modules has it: dcp-import makes a checkpoint without such parts of names")
+             "has a part that a wrapper of modules added: dcp-import makes a checkpoint without such parts")
     init("surplus", {**tensors, "model.extra": ("F32", [1], b"1234")}, "the model here has no tensor ", OTHER)
     init("shape", {**tensors, NORM: (dtype, [32], content[:128])}, f"{NORM} is [32] there, [64] here", OTHER)
     init("integers", {**tensors, NORM: ("I32", shape, content)}, f"{NORM} is I32 there", OTHER)

@@ -53,8 +53,8 @@ static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) 
     for (int r = 1; r < world; r++) {
         if (strcmp(names[r], names[0]) == 0) continue;
         ranks_warn(0,
-                   "ranks are unlike: the %s of rank 0 is \"%s\", that of rank %d is \"%s\": the "
-                   "last digits of results depend on which rank computes what",
+                   "ranks differ: the %s of rank 0 is \"%s\", that of rank %d is \"%s\": the last "
+                   "digits of results depend on which rank computes what",
                    kind, names[0], r, names[r]);
         return;
     }

@@ -67,9 +67,9 @@ static int is_unread(int status) { return status == DCP_ERR_IO || status == DCP_
 static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
     return core_fail(err, why->status,
                      "step %" PRIu64
-                     " could not be read, which proves no damage, so no older step is taken for "
-                     "it: %.600s; try again, or set checkpoint.resume to an older step's folder to "
-                     "go on from that one, and later ones are set aside",
+                     " could not be read, which proves no damage, so no older step is used "
+                     "instead: %.600s; try again, or set checkpoint.resume to an older step's "
+                     "folder to continue from that step and set later ones aside",
                      step, why->message);
 }
 
@@ -192,8 +192,8 @@ static int is_same_init(const char *a, const char *b) {
 static void tell_unused_init(const config *c, const char *began) {
     if (is_text(c->init, "random") || is_same_init(c->init, began)) return;
     ranks_warn(0,
-               "init: %s is not used, as the run goes on from its step%s%s; to start with these "
-               "weights set another checkpoint.dir, or checkpoint.resume=never and "
+               "init: %s is not used, because the run continues from its step%s%s; to start with "
+               "these weights set another checkpoint.dir, or checkpoint.resume=never and "
                "checkpoint.overwrite=true",
                c->init, *began ? ", and began with " : "", began);
 }
@@ -451,10 +451,10 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     if (status != DCP_OK || found) return status;
     if (from->c->restarted)
         return core_fail(err, DCP_ERR_NOT_FOUND,
-                         "checkpoint.dir: %s holds no step any more, though this run has saved "
-                         "some: put them back, or start the run anew",
+                         "checkpoint.dir: %s no longer holds any step, although this run has saved "
+                         "some: restore them, or start the run again",
                          from->c->dir);
-    ranks_board_resumed("the beginning, as no step is saved");
+    ranks_board_resumed("the beginning, because no step is saved");
     status = init_state(from, s, err);
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, 0, err);
     return status;

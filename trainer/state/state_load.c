@@ -107,11 +107,10 @@ static int match_shapes(const fsdp_layout *layout, const found_tensors *found, d
     if (d.n > 1) snprintf(more, sizeof more, " (and %zu more differences)", d.n - 1);
     const char *wrapped = find_wrapped(found);
     if (wrapped)
-        return core_fail(
-            err, DCP_ERR_MISMATCH,
-            "%s holds another model: %s%s; %s is named as a wrapper of modules has it: "
-            "dcp-import makes a checkpoint without such parts of names",
-            found->where, d.first, more, wrapped);
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "%s holds another model: %s%s; the name %s has a part that a wrapper of "
+                         "modules added: dcp-import makes a checkpoint without such parts",
+                         found->where, d.first, more, wrapped);
     return core_fail(err, DCP_ERR_MISMATCH,
                      "%s holds another model: %s%s; set model to the config.json that belongs "
                      "to it, or choose another checkpoint",
@@ -242,8 +241,8 @@ static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
     if (!found->broken && found->with > 0) found->broken = found->without;
     if (!found->broken) return DCP_OK;
     return core_fail(err, DCP_ERR_MISMATCH,
-                     "%s: the optimizer's moments of %s are missing, or not F32 in its "
-                     "shape, while others are there",
+                     "%s: the optimizer's moments of %s are missing, or not F32 of its shape, "
+                     "while others exist",
                      dcp_checkpoint_path(ckpt), found->broken);
 }
 
@@ -348,7 +347,7 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, floa
     *found = tensor != NULL;
     if (!tensor) return DCP_OK;
     if (tensor->dtype != DCP_F32 || tensor->ndim != 0)
-        return core_fail(err, DCP_ERR_MISMATCH, "%s: %s is no number of type F32",
+        return core_fail(err, DCP_ERR_MISMATCH, "%s: %s is not a number of type F32",
                          dcp_checkpoint_path(ckpt), path);
     const dcp_box whole = dcp_box_whole(tensor);
     return dcp_checkpoint_read(ckpt, path, &whole, n, err);
@@ -361,7 +360,7 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))
         return core_fail(err, DCP_ERR_MISMATCH,
-                         "%s: %g updates were made of %s, which is no count; save it anew",
+                         "%s: %g updates were made of %s, which is not a count; save it again",
                          dcp_checkpoint_path(ckpt), (double)n, name);
     *out = (int64_t)dcp_checkpoint_step(ckpt) - (int64_t)n;
     return DCP_OK;
@@ -376,8 +375,8 @@ static int read_since(const json_t *kept, const char *name, int slots, int64_t s
     *out = slots > 0 ? json_integer_value(value) : step;
     if (!value || (json_is_integer(value) && *out <= step)) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT,
-                     "the checkpoint's \"%s\" of %s is no step before %" PRId64, STATE_META_SINCE,
-                     name, step);
+                     "the checkpoint's \"%s\" of %s is not a step before %" PRId64,
+                     STATE_META_SINCE, name, step);
 }
 
 static int take_since_of(train_state *s, dcp_checkpoint *ckpt, const json_t *kept, size_t i,
@@ -513,10 +512,10 @@ static int check_absent(const fsdp_layout *layout, const dcp_st_reader *reader, 
     for (size_t i = 0; i < layout->n_params; i++) is_tied |= layout->params[i].info.tied;
     for (size_t i = 0; (name = dcp_st_absent(reader, i)); i++)
         if (!is_tied || strcmp(name, WEIGHTS_COPY) != 0)
-            return core_fail(err, DCP_ERR_CORRUPT,
-                             "%s: its index names tensor '%.256s', which no file holds: fetch the "
-                             "files anew",
-                             path, name);
+            return core_fail(
+                err, DCP_ERR_CORRUPT,
+                "%s: its index names tensor '%.256s', which no file holds: fetch the files again",
+                path, name);
     return DCP_OK;
 }
 

@@ -110,8 +110,8 @@ static int is_final(const step_saves *s, int status, dcp_error *err) {
     if (status == DCP_ERR_COMM) return 0;
     if (is_directory_gone(s))
         core_fail(err, DCP_ERR_STATE,
-                  "checkpoint.dir: %s was moved or removed while the run was on; put it back and "
-                  "start the run again, which then goes on from its newest step",
+                  "checkpoint.dir: %s was moved or removed during the run; restore it and start "
+                  "the run again, which then continues from its newest step",
                   t->c->dir);
     else if (status != DCP_ERR_BUSY) /* DCP_ERR_BUSY: another writer has the store */
         return 0;
@@ -128,11 +128,11 @@ static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err
         return DCP_ERR_STATE;
     }
     const char *then =
-        status == DCP_ERR_NO_SPACE ? "the next save may give up old steps" : "older steps stay";
+        status == DCP_ERR_NO_SPACE ? "the next save may remove old steps" : "older steps are kept";
     if (status != s->told)
         ranks_warn(rank,
-                   "step %" PRIu64 " is not saved: %s; %s, training goes on, and this message "
-                   "is not repeated until a step is saved",
+                   "step %" PRIu64 " is not saved: %s; %s, training continues, and this message is "
+                   "not repeated until a step is saved",
                    step, err->message, then);
     s->told = status;
     return DCP_OK;

@@ -136,8 +136,8 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
     if (t->state->step == 0)
         return core_fail(err, DCP_ERR_STATE,
                          "step 1: loss %g, gradient norm %g before any update was made: the "
-                         "weights that the run starts with, or the samples, hold what is no "
-                         "number or too large; look for that in %s",
+                         "weights that the run starts with, or the samples, hold values that are "
+                         "not numbers, or too large; look for them in %s",
                          r->loss, r->grad_norm,
                          strcmp(t->c->init, "random") ? t->c->init : "the data");
     return core_fail(err, DCP_ERR_STATE,
