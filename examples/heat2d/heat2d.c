@@ -19,8 +19,8 @@ enum { ROWS = 301, COLS = 400, WIDTH = 1 + COLS + 1, EXIT_USAGE = 2, EXIT_FAILED
 typedef struct plate {
     uint64_t first, rows;
     int above, below; /* the ranks that hold the neighbouring rows, or MPI_PROC_NULL */
-    /* [1 + rows + 1]: our rows, surrounded by ghost cells: the neighbours' rows, and the plate's
-     * fixed edges */
+    /* [1 + rows + 1]: this rank's rows, surrounded by ghost cells. A ghost cell holds a value of a
+     * neighbour's row, or of the plate's fixed edge. */
     double (*u)[WIDTH], (*next)[WIDTH];
 } plate;
 
@@ -34,7 +34,8 @@ static void check(int status, const dcp_error *err) {
     exit(EXIT_FAILED);
 }
 
-/* Cold, except for a hot square; all edges stay cold, except the upper one, which stays hot. */
+/* Makes the plate cold, except for a hot square. All edges stay cold, except the upper edge, which
+ * stays hot. */
 static void plate_init(plate *p, const dcp_box *box, int rank) {
     p->first = box->start[0];
     p->rows = box->count[0];
@@ -61,7 +62,8 @@ static void plate_step(plate *p) {
     memcpy(p->u + 1, p->next + 1, p->rows * sizeof *p->u);
 }
 
-/* A sum over all cells' bits and positions: integers, so the order of additions does not matter. */
+/* Returns a sum over the bits and positions of the cells of all ranks. Its terms are integers, so
+ * the order of additions does not matter. */
 static uint64_t plate_checksum(const plate *p) {
     uint64_t sum = 0, bits;
     for (uint64_t i = 0; i < p->rows * COLS; i++) {
@@ -101,7 +103,8 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
 
-    /* What is saved: one global tensor, of which this rank holds a box of rows, without ghosts. */
+    /* A save contains one global tensor. This rank holds a box of its rows, without the ghost
+     * cells. */
     const dcp_tensor tensor = {"/heat/u", DCP_F64, 2, {ROWS, COLS}};
     const dcp_box box = dcp_box_chunk(&tensor, rank, world);
     plate p;

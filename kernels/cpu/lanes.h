@@ -1,11 +1,12 @@
 /* Building blocks of the CPU's loops.
  *
  * A sum has 16 lanes: element i is added to lane i % 16, and at the end the lanes are added
- * pairwise. So the order depends only on the length, whatever vectors the processor has. The lanes
- * are a plain array, which GCC keeps in registers. A vector type would not do: if it is wider than
- * the processor's vectors, GCC stores it in memory. CPU_CLONES compiles a function for three
- * generations of processors and selects one when the program starts. Multiply-adds are fused only
- * where FUSED says so, so all three give the same bits. */
+ * pairwise. So the order of additions depends only on the length of the sum, and not on the width
+ * of the processor's vectors. The lanes are a plain array, which GCC keeps in registers. A vector
+ * type would not do: if it is wider than the processor's vectors, GCC stores it in memory.
+ * CPU_CLONES compiles a function for three generations of processors and selects one when the
+ * program starts. Multiply-adds are fused only where the code calls FUSED, so all three versions
+ * give the same bits. */
 #pragma once
 
 #include <stddef.h>
@@ -14,9 +15,9 @@
 
 #include "kernels/shapes.h"
 
-/* Not used with AddressSanitizer, which is not ready yet when the program selects a version. GCC
- * has had these names of processors since version 12. With an older GCC there is only the default,
- * which is slower and gives the same bits. */
+/* Builds with AddressSanitizer have only the default version, because AddressSanitizer is not ready
+ * yet when the program selects a version. So do builds with a GCC before version 12, which does not
+ * know these names of processors. The default version is slower, and gives the same bits. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

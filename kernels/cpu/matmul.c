@@ -191,8 +191,8 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
     return status != dnnl_success;
 }
 
-/* Returns memory for widened operands, the same for each product unless one needs more. NULL if out
- * of memory. */
+/* Returns memory for widened operands, or NULL if out of memory. All products use the same memory;
+ * it is replaced when a product needs more. */
 static float *wide_memory(kernels *k, size_t elems) {
     cpu_state *state = k->state;
     if (elems <= state->wide_elems) return state->wide;
@@ -213,8 +213,8 @@ typedef struct bf16_product {
     unsigned flags; /* as for cpu_matmul */
 } bf16_product;
 
-/* Widens all of b, and then one panel of rows of a at a time; each panel gives the same rows of
- * c. */
+/* Widens all of b, and then one panel of a at a time. A panel consists of rows of a; its product
+ * with b is the same rows of c. */
 static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
@@ -294,12 +294,13 @@ void cpu_bf16_fill(kernels *k) {
     k->matmul_bf16_keeps = cpu_matmul_bf16_keeps;
 }
 
-/* Matrix products through oneDNN's dnnl_sgemm, which selects the best kernels for the processor
- * without help. OpenBLAS did not on AVX-512 machines: unless an environment variable was set before
- * it was loaded, it used Haswell's kernels (250 instead of 470 GFLOP/s). Some products on
- * processors with only AVX2 use OpenBLAS, however. There, oneDNN does not pack operands if both
- * sides of c are small. The gradient of a weight of 512 x 512 runs at 53 GFLOP/s with oneDNN, and
- * at 86 with OpenBLAS; the gradients of a head's keys and values at 62, and at 85 with OpenBLAS.
+/* Matrix products through oneDNN's dnnl_sgemm, which by itself selects the best kernels for the
+ * processor. OpenBLAS did not select them on AVX-512 machines: it used Haswell's kernels (250
+ * instead of 470 GFLOP/s) unless an environment variable was set before it was loaded. Some
+ * products on processors with only AVX2 use OpenBLAS, however. There, oneDNN does not pack operands
+ * if both sides of c are small. The gradient of a weight of 512 x 512 runs at 53 GFLOP/s with
+ * oneDNN, and at 86 GFLOP/s with OpenBLAS. The gradients of a head's keys and values run at 62
+ * GFLOP/s with oneDNN, and at 85 GFLOP/s with OpenBLAS.
  *
  * The bits are the same every time, because only the processor and the shape decide which of the
  * two libraries multiplies. Each product runs on one thread: more threads would divide the work,
@@ -361,8 +362,8 @@ static int has_avx2_alone(void) {
 #endif
 }
 
-/* Returns true if OpenBLAS is faster, as measured on Zen 3. The products are gradients of weights,
- * or of a head's keys and values. */
+/* Returns true if OpenBLAS computes the product faster than oneDNN, as measured on Zen 3. Such
+ * products are gradients of weights, or of a head's keys and values. */
 static int suits_openblas(const cpu_product *p) {
     return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth <= INT_MAX &&
            p->depth >= 16 && p->n >= 32 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();

@@ -9,8 +9,8 @@
 #include "cuda/products/blas_plan.h"
 
 /* The stream's priority; a lower number is a higher priority. The default of streams is 0, the
- * lowest priority. Work beside the training should use 0, such as checksums of saved data. NCCL's
- * transfers have the highest priority. */
+ * lowest priority. Work that runs beside the training, such as checksums of saved data, should use
+ * priority 0. NCCL's transfers have the highest priority. */
 enum { PRIORITY = -1 };
 
 static int no_device(cudaError_t why) {

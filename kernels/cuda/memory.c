@@ -5,9 +5,9 @@
 
 #include "cuda/common/cuda_state.h"
 
-/* The bytes of kernels that CUDA loads later: it loads a kernel's code at the first call, and then
- * also allocates memory for registers that the kernel's threads spill. Loading all kernels at the
- * start would need more, because most kernels of cuBLAS are never called. */
+/* The bytes that CUDA may allocate later for kernels. CUDA loads a kernel's code at the kernel's
+ * first call, and then also allocates memory for registers that the kernel's threads spill. Loading
+ * all kernels at the start would need more, because most kernels of cuBLAS are never called. */
 enum { LOADED_LATER = 256 << 20 };
 
 typedef struct cuda_piece {

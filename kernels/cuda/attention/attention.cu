@@ -7,7 +7,7 @@
 /* The kernels without tiles, for heads of any width. A block of threads computes one row of queries
  * (or of keys), and goes through the keys (or queries) in ascending order, in chunks of THREADS.
  * For each chunk, a thread first computes one weight, and then sums the weighted rows in its own
- * dimensions. Of the softmax, only the log of its sum is stored.
+ * dimensions. The only part of the softmax that is stored is the log of its sum.
  *
  * attention_place is the place of a block's row. Blocks are numbered as [batch, heads, sequence],
  * like lse. */

@@ -3,8 +3,9 @@
  * of a warp must call the functions for matrices together. With `thread` the number in the warp, r
  * stands for thread / 4 and c for thread % 4.
  *
- * device.cuh is included before the guard: in the tests, the emulator of CUDA that it includes
- * defines all of this for the host, and the guard as well. */
+ * device.cuh is included before the guard. In the tests, it includes an emulator of CUDA, which
+ * defines these functions for the host. The emulator also defines the guard, so this file then adds
+ * nothing. */
 #include "cuda/common/device.cuh"
 
 #ifndef KERNELS_CUDA_MMA_CUH

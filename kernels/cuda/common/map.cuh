@@ -11,7 +11,7 @@ template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arr
     bool wide; /* all arrays are aligned to 16 bytes */
 
     static constexpr unsigned EACH = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-    /* A thread accesses some 64 bytes at a time, and at most 16 elements. */
+    /* A thread accesses about 64 bytes at a time, and at most 16 elements. */
     static constexpr unsigned UNITS = INS >= 3 ? 1 : EACH == 8 ? 2 / INS : 4 / INS;
     static constexpr unsigned CHUNK = THREADS * UNITS * EACH;
 };

@@ -34,8 +34,8 @@ template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* Calls f with a value of the arrays' type, and with a value whose type stands for the activation.
- * So each pair of these has a kernel of its own. */
+/* Calls `call` with a value of the arrays' type T, and with a value whose type stands for the
+ * activation f. So each pair of a type and an activation has its own kernel. */
 template <kernels_activation F> struct activation {
     static __device__ slope_point at(float x) { return activation_at<F>(x); }
 };

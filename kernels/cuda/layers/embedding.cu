@@ -16,8 +16,8 @@ typedef struct buckets {
     unsigned *sorted;   /* [rows] rows by bucket, in ascending order within a bucket */
 } buckets;
 
-/* The gradients that a launch handles: of rows 0 ... rows - 1, those with ids first ... first +
- * n_ids - 1. */
+/* What a launch handles: the gradients of those rows in 0 ... rows - 1 whose ids are in first ...
+ * first + n_ids - 1. */
 typedef struct embedded {
     const int32_t *ids;
     unsigned rows, first, n_ids;

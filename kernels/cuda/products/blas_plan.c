@@ -1,6 +1,7 @@
 /* Chooses the algorithm of a product. cuBLASLt proposes an algorithm for each shape; the epilogue
- * is part of the shape. cuBLASLt is queried once per shape, and gets no other information, so a
- * shape has the same algorithm, and gives the same bits, on every rank and in every run:
+ * is part of the shape. cuBLASLt is queried once per shape, and the query contains nothing but the
+ * shape. So a shape has the same algorithm, and gives the same bits, on every rank and in every
+ * run:
  *
  *   - Of the addresses, cuBLASLt gets only the alignment, up to BLAS_ALIGNMENT. (Without it,
  *     cuBLASLt would assume 256 bytes.)
@@ -31,7 +32,8 @@ static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
     const blas_shape *s = &plan->shape;
     const int32_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    /* Numbers with the same alignment as the addresses, in place of them. */
+    /* cuBLASLt gets these numbers, which have the alignment of the addresses, instead of the
+     * addresses. */
     const void *bias = (const void *)(uintptr_t)s->align_bias;
     const void *aux = (const void *)(uintptr_t)s->align_aux;
     const int64_t aux_ld = (int64_t)s->n;

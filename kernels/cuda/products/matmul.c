@@ -107,8 +107,9 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-/* Returns nonzero if cuBLASLt refused the product; two statuses mean that. Then nothing was
- * computed, and the shape is not tried again. Other failures end the run. */
+/* Runs the product. Returns nonzero if cuBLASLt refused it, which two statuses mean. In this case
+ * nothing was computed, and cuBLASLt is not tried again for the shape. After any other failure,
+ * sync reports the failure. */
 static int is_refused(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return 0;
     const cublasStatus_t status = try_product(k, p);
@@ -145,19 +146,19 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
     multiply_plain(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
 }
 
-/* Returns true if cuBLASLt may compute the GELU in the product's epilogue. It requires rows of
- * multiples of 8 elements. On GPUs before Hopper it is reported to be slower than single steps. The
- * precision of its tanh is not documented, so only products of bf16 use it. An `add` excludes it:
- * `add` may be y itself, which one call would then both read and write as the auxiliary matrix, and
- * whether that works is not documented. */
+/* Returns true if cuBLASLt may compute the GELU in the product's epilogue. This requires that the
+ * number of elements of a row is a multiple of 8. On GPUs before Hopper, the epilogue is reported
+ * to be slower than single steps. The precision of its tanh is not documented, so only products of
+ * bf16 use it. A product with `add` does not use it: `add` may be y itself, and one call would then
+ * both read y and write it as the auxiliary matrix. Whether this works is not documented. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
-/* If cuBLASLt supports the shape, computes everything in one call; otherwise everything but the
- * activation in one call; otherwise in single steps. Only the shape decides, so all ranks do the
- * same. */
+/* Computes everything in one call if cuBLASLt supports that for the shape. Otherwise computes
+ * everything except the activation in one call or, if cuBLASLt does not support this either, in
+ * single steps. The choice depends only on the shape, so all ranks make the same choice. */
 static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,

@@ -135,9 +135,10 @@ struct kernels {
      * rounded once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
-    /* Returns the bytes of memory that the backend retains for matmul_bf16, starting with the first
-     * such product: those for the forward and backward pass of a layer of [n,depth] with m rows.
-     * For several layers, the largest result counts. NULL: the backend retains nothing. */
+    /* Returns the bytes of memory that matmul_bf16 needs in the forward and backward pass of a
+     * layer of [n,depth] with m rows. The backend allocates this memory at the first such product,
+     * and retains it until the close. Several layers share it, so only the largest result counts.
+     * NULL: the backend retains nothing. */
     size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
 
     /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass if the backend
