@@ -4,7 +4,7 @@
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
-static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
+static_assert((int)BLOCK == QUERIES, "one thread per row of terms");
 
 /* Returns the terms of the warp's row 16 m + r + 8 i, where r is the thread's number in the warp
  * divided by 4. Terms are in shared memory, because registers are scarce. */
