@@ -297,9 +297,10 @@ def put_into(value: Any, new: Any) -> bool:
 
 
 def count_write(tensor: Any) -> None:
-    """Tells torch that a tensor has been written to behind its back, as its own in-place functions do: a backward pass that
-    needs the old values is then refused instead of being wrong."""
-    if is_torch_tensor(tensor) and not _is_of_shards(tensor) and not tensor.is_inference():  # which has no version
+    """Counts a write to a torch tensor that torch has not seen, as torch's own in-place functions count theirs. Torch
+    then refuses a backward pass that needs the old values, instead of computing it with the new ones. Torch counts no
+    writes to inference tensors."""
+    if is_torch_tensor(tensor) and not _is_of_shards(tensor) and not tensor.is_inference():
         sys.modules["torch"].autograd.graph.increment_version(tensor)
 
 
@@ -328,22 +329,23 @@ class Places:
         self._laid_out = self._layouts()
 
     def _places(self) -> Iterable[tuple[int, bool]]:
-        """The addresses of the torch tensors, and whether they are dense. Checking both costs no more than the address
-        alone."""
+        """The addresses of the torch tensors, and whether they are dense. Reading both costs no more than reading only
+        the addresses."""
         if not self._owners:
             return ()
         kind: Any = sys.modules["torch"].Tensor
         return zip(map(kind.data_ptr, self._owners), map(kind.is_contiguous, self._owners))
 
     def moved(self) -> tuple[object, bool] | None:
-        """The name of a torch tensor that has moved, or whose being dense has changed; and whether it has moved. Fast
-        enough for thousands of tensors."""
+        """The name of a torch tensor that has moved, or that has become dense or ceased to be dense, and whether it has
+        moved; None if there is none. Fast enough for thousands of tensors."""
         if all(map(operator.eq, self._places(), self._then)):
             return None
         return next(((n, a[0] != b[0]) for n, a, b in zip(self._names, self._places(), self._then) if a != b), None)
 
     def reshaped(self) -> object | None:
-        """The name of an array whose shape, type or order of elements has changed; takes several times as long."""
+        """The name of an array whose shape, type or order of elements has changed; None if there is none. Takes several
+        times as long as :meth:`moved`."""
         now = self._layouts()
         return None if now == self._laid_out else next(n for n, a, b in zip(self._all, now, self._laid_out) if a != b)
 
@@ -405,8 +407,8 @@ def fill(value: Any, number: int) -> None:
 
 
 def is_tensor_type(kind: type) -> bool:
-    """Returns true if ``pieces`` supports all values of a type; it also supports others that have
-    ``__cuda_array_interface__``."""
+    """Returns true if ``pieces`` supports all values of a type. ``pieces`` also supports values of other types if they
+    have ``__cuda_array_interface__``."""
     torch = sys.modules.get("torch")
     return issubclass(kind, (np.ndarray, Shard, Pieces)) or torch is not None and issubclass(kind, torch.Tensor)
 

@@ -46,8 +46,8 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
 
 
 class Prepared:
-    """The arguments of one call of the library. An error on this rank is raised only after all ranks know of it: the
-    library then gets no state from this rank, and fails on all of them."""
+    """The arguments of one call of the library. After an error on this rank, the library gets no state from this rank,
+    so its call fails on all ranks. Only then is the error raised here."""
 
     def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
                  earlier: BaseException | None = None, owner: object = None) -> None:
@@ -59,7 +59,7 @@ class Prepared:
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
         self._is_copied = False  # the caller may change the memory that is saved
-        self._is_released = False  # to a background save, which from then on reports failures
+        self._is_released = False  # a background save has the state; from then on, the save reports failures
         self._stored = stored
         self._restoring: Restoring | None = None
         self._is_strict, self._is_part = True, False
@@ -247,8 +247,8 @@ class Prepared:
         self._restoring = made
 
     def differences(self, paths: Sequence[str], lookup: Lookup, options: LoadKeywords) -> tuple[list[str], list[str]]:
-        """After a load: the paths in the state that it lacked, and the paths in the checkpoint for which the state has
-        no place.
+        """Called after a load: returns the paths in the state that the checkpoint lacks, and the paths in the
+        checkpoint for which the state has no place.
 
         Args:
             paths: of the checkpoint's tensors.
@@ -264,7 +264,8 @@ class Prepared:
                 [*unexpected, *map(_names.object_path, others.unexpected)])
 
     def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
-        """The globs of tensors for the library, which does not know those that match only numbers and texts."""
+        """Those of the globs that the library gets: without globs that match only numbers and texts, which the library
+        would refuse."""
         if only is None or self._restoring is None:
             return only
         found = [glob for glob in _options.globs(only) if not self._restoring.is_of_others(_options.selects(glob))]
@@ -357,7 +358,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
         if status == Status.COMM or lookup.may_lack:
             raise
         comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised another exception
-        lookup.may_lack = True  # perhaps one of two tied tensors
+        lookup.may_lack = True  # the second try tolerates that the checkpoint has only one of two tied tensors
         return _fill(checkpoint, comm, state, options, lookup, written)
 
 
@@ -388,7 +389,7 @@ def _tensor_paths(checkpoint: c.c_void_p) -> list[str]:
 
 def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: LoadKeywords,
               written: dict[str, int] | None = None) -> Loaded:
-    """Does the same for a step's folder, or for the newest step of a directory."""
+    """Like :func:`load_open`, for a step's folder, or for the newest step of a directory."""
     checkpoint = c.c_void_p()
     try:
         lib.checkpoint_open(comm.handle, os.fsencode(path), checkpoint)

@@ -1,5 +1,5 @@
-"""Checks the options that callers pass, where they are passed: a rule for each option, and one form of message, which
-has the option's name, its value and what is expected."""
+"""Checks options as soon as callers pass them. There is a rule for each option, and all messages have one form: the
+option's name, its value, and what is expected."""
 
 from __future__ import annotations
 
@@ -107,10 +107,11 @@ def _indices(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _check_json(name: str, value: Any) -> None:
-    """Raises TypeError or ValueError, with the keys that lead there, for what JSON, or the library's parser, cannot have."""
+    """Raises TypeError or ValueError for a value that JSON, or the library's parser, cannot represent; the message
+    names the keys that lead to the value."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            if not isinstance(key, (str, int, float)) and key is not None:  # whose texts become keys
+            if not isinstance(key, (str, int, float)) and key is not None:  # json converts these to texts
                 raise TypeError(f"{name}: the key {_shown(key)} is no text, which JSON requires")
             _check_json(f"{name}[{key!r}]", inner)
     elif isinstance(value, (list, tuple)):
@@ -176,7 +177,7 @@ def checked(what: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> d
     """The options with the values to use.
 
     Args:
-        what: the options belong to, for messages.
+        what: the function or class to which the options belong, for messages.
 
     Raises:
         TypeError: an option has a wrong type, or no option has that name.
@@ -189,7 +190,7 @@ def checked(what: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> d
 
 
 def _unknown(what: str, name: str, rules: Mapping[str, Rule]) -> TypeError:
-    """Python's own error says less: it suggests no similar name."""
+    """The error about an unknown option. Unlike Python's own error, it suggests a similar name."""
     of_stores = ("group", *STORES)
     if name in of_stores:
         return TypeError(f"{what}: {name!r} is an argument of libdcp.Store")

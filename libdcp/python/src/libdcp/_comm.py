@@ -161,8 +161,8 @@ def working(group: Any) -> Iterator[Comm]:
 class Comm:
     """A communicator; freed by :meth:`close`. ``alone``: for this process only, whatever groups exist.
 
-    The library must be called with it inside a :class:`libdcp._signals.Shield`, since it then calls Python
-    functions."""
+    Calls that pass it to the library must be inside a :class:`libdcp._signals.Shield`, since the library then calls
+    Python functions."""
 
     def __init__(self, group: Any = None, *, alone: bool = False) -> None:
         found = None if alone else _groups.find(group)
@@ -194,7 +194,8 @@ class Comm:
                 raise cause from cause.__cause__
 
     def cause(self, error: Error) -> BaseException:
-        """The exception to raise instead of the error: the group's own, once, if it raised one."""
+        """The exception to raise instead of an error of the library. The first time, that is the exception that the
+        group's own code raised, if it raised one; otherwise it is the error itself."""
         if error.status != Status.COMM or not self._failed:
             return error
         if self._has_told or _is_of_transport(self._failed[0]):
@@ -276,7 +277,7 @@ class Comm:
                         status=Status.MISMATCH, rank=rank, ranks=(rank,))
 
     def all(self, is_so: bool) -> bool:
-        """Returns true if it is true on all ranks. Collective."""
+        """Returns true if ``is_so`` is true on all ranks. Collective."""
         return bool(self._least(int(is_so)))
 
     def _least(self, word: int) -> int:

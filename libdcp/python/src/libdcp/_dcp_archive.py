@@ -238,7 +238,7 @@ class StoredTensor:
         fd, length = files.get(self.place.file)
         if os.fstat(fd).st_size < length:
             raise refuse(files.folder, self.place.file, "has become shorter")
-        with mmap.mmap(fd, length, access=mmap.ACCESS_READ) as mapped:  # only briefly: its pages count as memory
+        with mmap.mmap(fd, length, access=mmap.ACCESS_READ) as mapped:  # briefly, since mapped pages count as memory
             elements: Any = np.ndarray(self.shape, f"V{self.item}", mapped, self.place.offset,
                                        tuple(stride * self.item for stride in self.strides))
             data = elements.flat[first:end].tobytes()

@@ -23,7 +23,8 @@ Leaves = dict[_dcp_metadata.Keys, Any]
 
 
 def _without_missing(value: Any) -> Any:
-    """Lists keep their length: None replaces what is omitted."""
+    """A copy of the value without its :class:`Absent` members, and without mappings that contained nothing else. Lists
+    keep their length: None replaces such an item."""
     if isinstance(value, dict):
         kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
         return {key: inner for key, inner in kept.items() if inner != {} or value[key] == {}}

@@ -17,8 +17,8 @@ from ._decoding import Decoder
 from ._tree import Stored as Words
 from ._words import Absent, Keys
 
-TORCH = "torch"  # the member of the checkpoint's JSON with what the words don't say
-INSIDE = "inside"  # its member: which tensors are, or are inside, objects, and of which kind, by name
+TORCH = "torch"  # the member of the checkpoint's JSON for what the words don't contain
+INSIDE = "inside"  # a member of TORCH: the kinds of arrays that are, or are inside, objects; by name
 _ARRAYS = "arrays"
 _LONGEST_LIST = 1 << 20  # so that a hostile file cannot make torch's planners create a longer one
 
@@ -45,7 +45,7 @@ class At:
 
 
 def is_tensor(value: Any) -> bool:
-    """Returns true for the place of what is a tensor in the state dict, too."""
+    """Returns true for an :class:`At` that stands for a tensor of the state dict, and not for an array in an object."""
     return type(value) is At and value.kind is None
 
 
@@ -150,7 +150,8 @@ def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:
 
 
 def _put_by_name(container: Any, name: str, put: Callable[[Any], Any]) -> bool:
-    """Does the same if the keys are not known, only their text: adds to the existing mapping or list."""
+    """Like :func:`_put`, if only the text of the keys is known, and not the keys: adds the value to the existing
+    mapping or list."""
     items = list(container.items() if isinstance(container, dict) else enumerate(container) if isinstance(
         container, list) else ())
     for key, inner in items:
@@ -170,7 +171,8 @@ def _instead(at: At, _there: Any) -> At:
 
 
 class _Hints:
-    """What older versions stored about the state dict, since paths don't say it; hostile until checked."""
+    """What older versions stored about the state dict in addition to paths. It may be hostile, so it is checked
+    first."""
 
     def __init__(self, hints: Mapping[str, Any], is_flat: bool, objects: Any) -> None:
         top = hints.get("top")

@@ -66,7 +66,7 @@ class Writer(StorageWriter):
         return self._place.path
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a process that saves instead of this one."""
+        """The state to pickle when another process saves instead of this one."""
         return {**self.__dict__, "_wrapper": None}
 
     @classmethod

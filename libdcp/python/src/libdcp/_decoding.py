@@ -39,7 +39,7 @@ class Decoder:
         return None
 
     def each(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
-        """The value of what ranks saved separately: by rank."""
+        """The values that ranks saved separately, by rank."""
         return {int(rank): self.value(word, (*keys, int(rank))) for rank, word in content.items()}
 
     def value(self, word: Any, keys: tuple[Any, ...] = (), hint: Any = None) -> Any:

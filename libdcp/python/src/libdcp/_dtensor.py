@@ -1,8 +1,9 @@
 """Determines which part of a DTensor this rank holds, whatever its mesh and placements.
 
-Each mesh dimension, in order, cuts the rank's indices of the dimension that it shards into as many chunks as it has
-ranks, by torch.chunk's rule, and leaves one chunk to the rank. `_StridedShard` (tensor parallelism applied before FSDP)
-first makes ``split_factor`` chunks, and takes a chunk of each of these: then a rank has several runs.
+The mesh dimensions are applied in order. A mesh dimension that shards a dimension of the tensor cuts the rank's indices
+of that dimension into chunks, one per rank of the mesh dimension, by torch.chunk's rule, and leaves one chunk to the
+rank. `_StridedShard` (tensor parallelism applied before FSDP) first makes ``split_factor`` chunks, and takes a chunk of
+each of these: then a rank has several runs.
 """
 
 from __future__ import annotations

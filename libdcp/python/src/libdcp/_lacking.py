@@ -25,13 +25,13 @@ class New:
     Args:
         flat: the state.
         stored: the checkpoint.
-        selects: returns true if what has a path in the state is loaded.
+        selects: returns true for a path in the state if what it names is loaded.
         left_out: paths of tensors that other ranks have.
 
     Attributes:
         rows: the new arrays.
         unnamed: those of their paths that are omitted if another rank's state names them.
-        near: rows of the object for which they are, if they are for an object.
+        near: rows of the object for which arrays are being made; empty if they are not for an object.
     """
 
     def __init__(self, flat: Flat, stored: Lookup, selects: Selects, left_out: Set[str]) -> None:
@@ -94,8 +94,8 @@ def is_module(value: Any) -> bool:
 
 
 def takes_more(value: Any, keys: Trail) -> bool:
-    """Returns true if an object may receive a tensor that its own state dict lacks. Not if it is a torch module that
-    loads as torch's own modules do, since those refuse it."""
+    """Returns true if an object may receive a tensor that its own state dict lacks. A torch module that loads as
+    torch's own modules do may not, since those refuse such a tensor."""
     if not is_module(value):
         return True
     plain: Any = sys.modules["torch"].nn.Module

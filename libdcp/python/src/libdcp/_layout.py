@@ -96,7 +96,7 @@ class Layout:
 
     Args:
         rows: the tensors.
-        n_fixed: this many, from the first one, must keep their addresses.
+        n_fixed: the first ``n_fixed`` tensors must keep their addresses.
         rank, size: of the ranks that save or load it.
         stored: the checkpoint from which it is loaded.
         unnamed: paths of tensors that are loaded if no rank's state has them.
@@ -109,7 +109,7 @@ class Layout:
         self._own: list[_Own] = []
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that are set to a number
         self._described: dict[str, _arrays.Piece] = {}  # a piece of each tensor, by path
-        self._mark: int | None = None  # of their types and shapes
+        self._mark: int | None = None  # a number that is equal for equal paths, types and shapes
         self._reserved: Keys | None = None  # the keys of a tensor in a section that callers may not use
         self._users = 0  # background saves
         self._is_closed = False
@@ -137,7 +137,7 @@ class Layout:
         for row, _ in self._placed:
             if row.path.startswith((_TABLES, _FILES)):
                 self._reserved = row.keys
-                if row.path.startswith(_TABLES):  # nor loaded
+                if row.path.startswith(_TABLES):  # these can be neither saved nor loaded
                     self.refuse_reserved()
         self._add_pieces((row.path, piece) for row, piece in self._placed)
 
@@ -152,8 +152,8 @@ class Layout:
             self._add_dense(dense)
 
     def _stored_ones(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Without those that a load fills in another way: counts of updates, and tied tensors of which the checkpoint
-        has only one."""
+        """The rows without those that a load fills in another way: counts of updates, and tied tensors of which the
+        checkpoint has only one."""
         stored = self._stored
         if stored is None or not stored.may_lack:
             return rows
@@ -277,8 +277,8 @@ class Layout:
         """Checks tensors for :meth:`refuse_moved`.
 
         Args:
-            is_copied: the save's call, which was not to wait for this check, has copied the memory: it may have been
-                reshaped since.
+            is_copied: the call of the save has already copied the memory, because it should not wait for this check. So
+                a tensor may have been reshaped after the copy.
         """
         self._reshaped = self._places.reshaped()
         if is_copied and self._reshaped is not None:

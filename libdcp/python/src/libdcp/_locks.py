@@ -1,5 +1,5 @@
-"""Locks that are renewed in a child of fork: of the inherited ones, some may be held forever by threads that the child
-does not have."""
+"""Locks that are renewed in a child of fork. Otherwise some of the inherited locks might be held forever, by threads
+that the child does not have."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ class Lookup:
         self.words = words
         self.members = words.members
         self._rename = rename or {}
-        self.may_lack = _OF_TRAINER <= words.members.keys()  # tensors that a load sets in another way
+        # The checkpoint may lack tensors that a load sets in another way.
+        self.may_lack = _OF_TRAINER <= words.members.keys()
 
     def stored(self, path: str) -> str:
         """The path in the checkpoint."""
@@ -60,7 +61,8 @@ class Lookup:
 
     @functools.cached_property
     def _told(self) -> dict[str, list[tuple[str, str]]]:
-        """The tensors whose paths give their keys, by section of the state: their paths there and in the checkpoint."""
+        """The tensors whose paths give their keys, by section of the state: their paths in the state and in the
+        checkpoint."""
         found: dict[str, list[tuple[str, str]]] = {}
         for path in self._paths():
             name = self.name(path)
@@ -69,8 +71,9 @@ class Lookup:
         return found
 
     def told(self, keys: tuple[Any, ...]) -> list[tuple[str, str]]:
-        """The tensors below the keys that the checkpoint's JSON does not place: their paths in the state and in the
-        checkpoint. Below more keys than a section's, only older versions' files have any."""
+        """The tensors below the keys whose places the checkpoint's JSON does not give: their paths in the state and in
+        the checkpoint. If there are more keys than that of a section, only files of older versions have such
+        tensors."""
         found = self._told.get(str(keys[0]), [])
         if len(keys) == 1:
             return found
@@ -78,7 +81,7 @@ class Lookup:
         return [] if self.words.is_tagged else [pair for pair in found if pair[0].startswith(before)]
 
     def keys_below(self, keys: tuple[Any, ...], name: str, path: str) -> tuple[Any, ...]:
-        """The keys that lead from there to one of these tensors."""
+        """The keys that lead from the place that ``keys`` name to a tensor that :meth:`told` returned."""
         if len(keys) > 1:
             return (name[len(object_path(keys)) + 1:],)
         whole = self.words.keys_of(path)
@@ -96,7 +99,8 @@ class Lookup:
         return self._each_by_path.get(self.stored(object_path(keys)))
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
-        """The state's name of one of these tensors, if ``rename`` gives it another name in the checkpoint."""
+        """The path in the state of a tensor below the keys, given its path in the checkpoint, if ``rename`` gives what
+        the keys lead to another name there."""
         named = object_path(keys)
         stored = self.stored(named)
         return named + path[len(stored):] if named != stored and path.startswith(stored) else path

@@ -129,7 +129,7 @@ class Failures:
         return self._first
 
     def note(self, failure: BaseException | None) -> None:
-        """The first of several is kept."""
+        """Stores the failure, if it is the first one."""
         if self._first is None:
             self._first = failure
 

@@ -12,7 +12,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
 
 
 def is_url(path: Path) -> bool:
-    """pathlib turns ``s3://bucket`` into ``s3:/bucket``, which may also be a path in a folder ``s3:``."""
+    """Returns true for a URL. pathlib turns ``s3://bucket`` into ``s3:/bucket``, which may also be a path in a folder
+    ``s3:``."""
     found = _SCHEME.match(os.fsdecode(path))
     if found is None or found[2] == "//":
         return found is not None

@@ -125,7 +125,7 @@ class _Reader:
         del self._stack[at:]
         return found
 
-    # Each of these is an opcode.
+    # Each of these methods executes one opcode.
 
     def mark(self) -> None:
         self._marks.append(len(self._stack))

@@ -37,7 +37,7 @@ def _note(text: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without characters that a terminal would interpret."""
+    """The text without characters that a terminal would interpret."""
     return "".join("?" if letter < " " or letter == "\x7f" else letter for letter in text)
 
 

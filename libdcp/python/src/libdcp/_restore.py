@@ -29,7 +29,8 @@ Selects = Callable[[str], bool]
 
 
 class _IntoState(Decoder):
-    """Decodes with the tensors of the state that is loaded into in place of those in the words.
+    """Decodes words. The words refer to tensors; in their places, the decoded values have the tensors of the state that
+    is loaded into.
 
     Args:
         rank: this rank.
@@ -131,7 +132,7 @@ def _has_tensors(value: Any) -> bool:
 
 
 def _tensors_alone(value: Any) -> Any:
-    """Without what is not a tensor in its mappings."""
+    """A copy of the value whose mappings contain only tensors."""
     if not isinstance(value, Mapping):
         return value
     return {key: _tensors_alone(inner) for key, inner in value.items() if _has_tensors(inner)}
@@ -196,7 +197,7 @@ class Renamed:
 
 
 def _without(members: dict[Any, Any], keys: Trail, named: Mapping[str, Any]) -> dict[Any, Any]:
-    """Without the members, at any depth, that are named."""
+    """A copy of the members without those, at any depth, whose keys are in ``named``."""
     made = {}
     for key, value in members.items():
         inner_keys = (*keys, key)
@@ -218,7 +219,7 @@ class Restoring:
         state: the caller's.
         flat: the flattened state.
         stored: the checkpoint.
-        selects: returns true if what has a path in the state is loaded.
+        selects: returns true for a path in the state if what it names is loaded.
         is_part: only what is selected is compared, not the whole checkpoint.
         is_strict: refuses what only one side has.
         left_out: paths of tensors that other ranks' states name, and that this rank's objects do not receive.
@@ -247,7 +248,8 @@ class Restoring:
         self._decoder = _IntoState(flat.classes, rank, flat.arrays, stored, self._new)
         self._renamed = Renamed(stored.stored, stored.words, self._decoder)
         self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
-        self._into_empty: dict[int, Trail] = {}  # of these, mappings that were empty, and where they were stored
+        # For each of _puts that fills an empty mapping: its index, and its keys in the checkpoint.
+        self._into_empty: dict[int, Trail] = {}
         self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
         self._seen: set[int] = set()  # mappings
         self._used: set[Trail] = set()
@@ -266,7 +268,7 @@ class Restoring:
         return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used}}
 
     def settle(self, claims: Mapping[str, Any]) -> None:
-        """What no rank names is unexpected.
+        """Removes from ``unexpected``, and from what is put into empty mappings, what another rank's state names.
 
         Args:
             claims: of all ranks.
@@ -367,7 +369,7 @@ class Restoring:
         return self._stored.words is None and len(keys) == 2 and keys[1] == "param_groups"
 
     def _decoded(self, word: Any, keys: Trail, hint: Any) -> Any:
-        """The value of its selected part; _MISSING if nothing is selected."""
+        """The value of the selected part of a word; _MISSING if nothing is selected."""
         leaves = [self._is_wanted((*keys, *below)) for below, _ in self._stored.leaves(word, self._decoder)]
         if not any(leaves):
             return self._decoder.value(word, keys, hint) if not leaves and self._is_wanted(keys) else _MISSING
@@ -408,8 +410,8 @@ class Restoring:
             self._calls.append((found.value, _merged(new, more)))
 
     def _is_alone(self, given: Any) -> bool:
-        """Returns true if an object has something besides tensors, but only tensors of it were stored. Steps of other
-        programs have only tensors: what is not a tensor is kept."""
+        """Returns true if an object has something besides tensors, but only tensors of it were stored. Returns false
+        for steps of other programs, which have only tensors: the object then keeps what is not a tensor."""
         return self._stored.words is not None and not self._is_part and not is_of_tensors(given)
 
     def _more(self, found: Object, keys: Trail) -> dict[Any, Any]:

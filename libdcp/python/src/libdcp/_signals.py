@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-ASK_S = 0.05  # how often the library checks whether to give up, if nothing else reports it
+ASK_S = 0.05  # during a wait, the seconds between two checks whether to give up
 
 _signal: Any = importlib.import_module("_signal")  # signal's own functions look up an enum's member at each call
 _NUMBERS = sorted(int(number) for number in signal.valid_signals())

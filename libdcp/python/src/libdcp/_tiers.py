@@ -21,8 +21,8 @@ from .errors import Error, Status
 
 @dataclass(frozen=True)
 class Tier:
-    """One directory of a list, such as memory at every step, a disk at some, the shared file system at few. The same on
-    all ranks, except path and domain.
+    """One directory of a list, such as memory at every step, a disk at some, the shared file system at few. All
+    attributes except path and domain must be the same on all ranks.
 
     Attributes:
         path: for a private one, "{rank}" represents this rank's number, "{host}" its host's name (that in DCP_HOST, if
@@ -94,7 +94,7 @@ class _Flight:
 class Tiers:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = False  # what is due next depends on what was waited for, and is the same on all ranks
+    ends_alone = False  # a wait changes what is due next, which must be the same on all ranks, so no thread may wait
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool) -> None:
         self._comm = comm
@@ -163,20 +163,22 @@ class Tiers:
         return loaded[-1]
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:
-        """Why the newest step's first copy was refused; the log reports one that could not even be opened."""
+        """Why the first copy of the newest step that could be opened was refused. The log reports copies that could not
+        be opened."""
         first = failed[0]
         if isinstance(first, _OlderStep):
             return Error(str(first), status=Status.CORRUPT)
         return first
 
     def _refuse_older(self, step: int, newest: int | None) -> None:
-        """Has another status than damage, so that no further steps are tried."""
+        """Raises an error for a step older than ``newest``. The error has another status than damage, so that the
+        library tries no further steps."""
         if newest is not None and step < newest:
             raise _OlderStep(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by "
                              "its number, or with fall_back=True", status=Status.STATE)
 
     def _found(self) -> list[_capi.TiersStep]:
-        """Newest first; of equal steps, that of the faster store first."""
+        """The steps of all stores, newest first. If several stores have a step, the faster store comes first."""
         listed = c.POINTER(_capi.TiersStep)()
         n = c.c_size_t()
         lib.tiers_steps(self._comm.handle, self._list(), self._n, listed, n)

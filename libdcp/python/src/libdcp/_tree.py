@@ -110,8 +110,8 @@ def tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Known:
-    """The mappings of a state that contain only tensors, with the rows made from them, so that thousands need not be
-    processed again before each save: they contain the same values as before."""
+    """The mappings of a state that contain only tensors, with the rows made from them. If a mapping still contains the
+    same values, its thousands of tensors need not be processed again before the next save."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
@@ -156,9 +156,9 @@ class Flat(_words.Encoder):
 
     Attributes:
         owns: what each rank has separately, except rows of tensors.
-        arrays: memory for the part of that which is stored as tensors, by path, if the state is loaded into.
+        arrays: memory for those values in ``owns`` that are stored as tensors, by path, if the state is loaded into.
         object_rows: the rows of objects' state dicts.
-        unmade: those of objects that have no memory yet, if the state is loaded into.
+        unmade: the rows of objects' tensors that have no memory yet, if the state is loaded into.
         objects: objects with a state dict, by the keys that lead to them.
         words: of what is not a tensor, by key: a mapping shaped like the state.
         tops: the names of tensors at the top level, which ``words`` does not contain.
@@ -179,7 +179,7 @@ class Flat(_words.Encoder):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
         self._rows: list[Row] = []
-        self._known_rows: list[list[Row]] = []  # to be appended to these; copied only when needed
+        self._known_rows: list[list[Row]] = []  # to be appended to _rows; copied only when needed
         self.object_rows: list[Row] = []
         self.unmade: list[Row] = []
         self.objects: dict[Trail, Object] = {}
@@ -350,7 +350,7 @@ class Flat(_words.Encoder):
                 (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:
-        """A load accepts any kind of mapping."""
+        """Refuses the mapping, but only in a save: a load accepts any kind of mapping."""
         if not self._own.stored:
             super()._refuse_mapping(value, keys)
 
@@ -608,7 +608,7 @@ class Stored:
 
 
 class _Plain(Decoder):
-    """For people: omits tensors from mappings."""
+    """Decodes words for people: omits tensors from mappings."""
 
     def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
         return super().mapping({key: inner for key, inner in word.items() if not (

@@ -1,8 +1,8 @@
 """What ranks report to each other about what they hold, before a collective call of the library.
 
 Ranks may name different tensors, and have different values besides them; the library requires that all ranks name the
-same tensors, and accepts one JSON. One all-reduce determines whether ranks differ, and whether all of them have got so
-far; only differences from rank 0 are sent, through rank 0.
+same tensors, and accepts one JSON. One all-reduce determines whether ranks differ, and whether any rank has failed
+before. Only differences from rank 0 are sent, through rank 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_LETTERS = 60  # characters of a value that differs
 
 
 def mark_of(text: bytes) -> int:
-    """Equal for equal texts."""
+    """A number that is equal for equal texts."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
@@ -269,8 +269,8 @@ class Part:
 
     Attributes:
         united: the union, if ranks had different objects and this rank gets it; otherwise None.
-        differing: the first of the values that ranks have for the same keys.
-        n_differing: their total number.
+        differing: the first of the differences: for some keys, the values that ranks have.
+        n_differing: the number of all differences.
     """
 
     def __init__(self, make: Callable[[], Any], mark: int, everywhere: bool) -> None:
@@ -349,7 +349,7 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
         The first rank that has failed, if there is one; then nothing is united.
 
     Raises:
-        libdcp.Error: STATE: a rank could not do it.
+        libdcp.Error: STATE: the union failed on a rank.
     """
     if isinstance(group, Alone):
         return 0 if parts is None else None

@@ -60,8 +60,9 @@ class _Beginning:
 
 
 class Worker:
-    """A thread that makes one save after the other. It exists before the next save begins: whoever starts a thread must
-    wait until it gets a processor, and saves keep processors busy. A program does not end while it works."""
+    """A thread that makes one save after the other. The thread is started before the next save begins: a caller that
+    starts a thread must wait until the thread gets a processor, and saves keep processors busy. A program does not end
+    while the thread works."""
 
     def __init__(self) -> None:
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
@@ -143,8 +144,9 @@ class Saving(concurrent.futures.Future[Report]):
     """A save in the background. With ``copy=False`` the state's memory must not change before :meth:`fence`.
 
     It is a future of its :class:`Report`. Each rank should call :meth:`wait`, or read the :meth:`result`; otherwise a
-    store's next save and its close do so, and raise the save's failure, which is also logged; the next save raises it
-    after it was made itself. A program that ends earlier waits for the save, also after ``destroy_process_group()``.
+    store's next save and its close do so, and raise the save's failure, which is also logged; the next save raises that
+    failure only after the next save itself was made. A program that ends earlier waits for the save, also after
+    ``destroy_process_group()``.
 
     Args:
         begin: begins it.
@@ -155,7 +157,7 @@ class Saving(concurrent.futures.Future[Report]):
         owns_state: close the state at the end.
         failures: of the functions that the library calls.
         worker: its thread does the work in the background.
-        hold: inside its result this thread has the store; None: it always has it.
+        hold: returns a context manager, inside which this thread has the store; None: this thread always has it.
         close: called once it has ended, in any way, before anyone learns of it; None: nothing needs to be closed.
         is_copied: the memory may already change.
     """
@@ -289,11 +291,11 @@ class Saving(concurrent.futures.Future[Report]):
                 self.fence()
 
     def await_begin(self) -> None:
-        """Returns once the store's group is unused."""
+        """Returns once the save has begun, or has failed to: from then on, it does not use the store's group."""
         self._begun.exception()
 
     def finish_at_exit(self) -> None:
-        """The program ends."""
+        """Called when the program ends: completes the save."""
         try:
             if self._worker.is_of_this_process:
                 self._finish()

@@ -179,7 +179,7 @@ class Store:
         """Inside it this thread has the store; others wait.
 
         Raises:
-            RuntimeError: the library has called the caller of this, for which it would have to wait.
+            RuntimeError: the caller is a function that a call of this store has called, so it would wait for itself.
         """
         with self._comm.work():
             if _options.calls_back(self):
@@ -401,8 +401,9 @@ class Store:
             raise ValueError("the store is closed")
 
     def _settle(self) -> BaseException | None:
-        """Waits for the background save. Returns a failure that was not reported yet: if a rank raised it at once, the
-        other ranks, to whose programs it was reported, would be alone in the next call."""
+        """Waits for the background save. Returns a failure that this rank has not reported yet, instead of raising it:
+        other ranks may already have reported the failure to their programs, and would then be without this rank in the
+        collective call that follows."""
         self._check_open()
         saving, self._saving = self._saving, None
         if saving is None:

@@ -126,7 +126,7 @@ class _Optimizers:
                 self._options.setdefault(parameter, {})[option] = value
 
     def moments(self) -> dict[str, dict[str, Any]]:
-        """By parameter and name."""
+        """The moments, by parameter and name."""
         found: dict[str, dict[str, Any]] = {}
         for name, value in self._flat.items():
             if name.startswith("state."):
@@ -135,7 +135,7 @@ class _Optimizers:
         return found
 
     def _split(self, name: str) -> tuple[str, str]:
-        """A nested moment has a dot in its name."""
+        """Splits a name into the parameter and the moment. A nested moment has a dot in its name."""
         parameter, _, moment = name.rpartition(".")
         while parameter and parameter not in self._options:
             parameter, _, inner = parameter.rpartition(".")
@@ -180,7 +180,8 @@ def _number(value: Any) -> Any:
 
 
 def _as_before(value: Any, before: Any) -> Any:
-    """JSON has neither tuples nor tensors, such as a learning rate that a compiled step reads."""
+    """Converts a value to the type that it had before it was saved: JSON has neither tuples nor tensors, such as a
+    learning rate that a compiled step reads."""
     if isinstance(before, tuple):
         return tuple(value)
     return torch.full_like(before, value) if isinstance(before, torch.Tensor) else value
@@ -290,7 +291,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     def _give_back(self, path: str, state: dict[str, Any], optimizers: _Optimizers | None,
                    objects: Mapping[str, Any]) -> None:
-        """Passes what was loaded in place to the objects to which it belongs."""
+        """Passes the state, whose tensors were loaded in place, to the objects to which its parts belong."""
         for key, value in state.items():
             if key not in (MODEL, DATALOADER) and key not in objects:
                 raise Error(f"{path}: has no {key}; name it in checkpoint.exclude_from_loading", path=path,
@@ -361,7 +362,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return int(newest)
 
     def _refuse_foreign(self, pattern: str) -> None:
-        """Otherwise a run would start anew beside its existing steps."""
+        """Raises ValueError if there is a checkpoint of torch.distributed.checkpoint: the run would ignore its existing
+        steps and start anew."""
         for path in glob.glob(os.path.join(pattern, ".metadata")):
             raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert it by "
                              "python -m libdcp.convert, or load and save it by torchtitan's own manager")
