@@ -509,7 +509,7 @@ class Hostile(Base):
                 (keys("dcp", "w"), "/dcp"), (keys("model", "../w"), r"/model/\.\./w"), (keys("model", "a\0b"), "NUL"),
                 (keys("model", "x" * 2000), "1.?024"), (keys("model", ""), "/model/"),
                 (keys("model", "v"), "same keys"),
-                (keys("model", "v", "w"), "no mapping|twice"), (keys("model", "l", 2**30), "a list of"),
+                (keys("model", "v", "w"), "not a mapping|twice"), (keys("model", "l", 2**30), "a list of"),
                 (keys("model", 1.5), "neither texts nor indices"), (keys("model", "\ud800"), "UTF-8")):
             self.forge(change)
             self.refused(pattern)

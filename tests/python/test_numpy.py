@@ -776,7 +776,7 @@ class Test(unittest.TestCase):
         rows = libdcp.Loader(loader, reshard=lambda states, rank, size: states[7])
         with self.assertRaises(IndexError):
             libdcp.load(self.dir, {"data": {"loader": rows}})
-        with self.assertRaisesRegex(libdcp.Error, r"reshard=function\) says how"):
+        with self.assertRaisesRegex(libdcp.Error, r"reshard=function\) can convert"):
             libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(loader)}})
 
     def test_loader_refused(self):

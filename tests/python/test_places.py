@@ -93,7 +93,7 @@ class Test(unittest.TestCase):
                 ("titan", ["step-100/.metadata", "step-100/__0_0.distcp"], "torch.distributed.checkpoint",
                  "python -m libdcp.convert titan/step-100 "),
                 ("alone", ["__0.metadata", "__0_0.distcp"], "torch.distributed.checkpoint", "convert"),
-                ("half", ["__0_0.distcp"], "torch.distributed.checkpoint", "has not ended"),
+                ("half", ["__0_0.distcp"], "torch.distributed.checkpoint", "has not been completed"),
                 ("accelerate", ["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "random_states_0.pkl"],
                  "torch.distributed.checkpoint", "libdcp.convert accelerate "),
                 ("accelerate-ddp", ["model.safetensors", "optimizer.bin", "random_states_0.pkl"], "Hugging Face",

@@ -150,7 +150,7 @@ class Test(unittest.TestCase):
     def test_a_handler_that_uses_the_store(self):
         signal.signal(signal.SIGTERM, lambda *_: store.save(5, self.state))
         with libdcp.Store(self.dir) as store:
-            with Moment(signal.SIGTERM), self.assertRaisesRegex(RuntimeError, "handler of a signal can't use the store"):
+            with Moment(signal.SIGTERM), self.assertRaisesRegex(RuntimeError, "a signal handler can't use the store"):
                 store.save(9, self.state)
             os.kill(os.getpid(), signal.SIGTERM)
             self.assertEqual(store.steps(), [5])

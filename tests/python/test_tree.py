@@ -216,7 +216,7 @@ class Test(unittest.TestCase):
         state = {"m": None, "w": np.zeros(1)}
         with self.assertLogs("libdcp", "WARNING") as logs:
             libdcp.load(self.dir, state)
-        self.assertIn(".Whole, and is its plain value", "".join(logs.output))
+        self.assertIn(".Whole, and was loaded as a plain value", "".join(logs.output))
         self.assert_same(state["m"], {"i": -2**70, "s": "a\0", "f": float("nan"), "l": [1, 1, True, (0.5,)], "k": {"k": 1},
                                       "u": {"a": 1, "b": [{}]}, "plain": {"x": 1}})
         table = Table(a=0, b=[])

@@ -380,7 +380,7 @@ class TestPerRank(Case):
     def test_refused(self):
         self.save([{"w": torch.ones(2), "n": libdcp.PerRank(rank)} for rank in range(2)])
         error = self.refused_anyhow("load", [{"w": torch.ones(2), "n": 0} for rank in range(2)])
-        self.assertIn("state['n']: ranks have saved this for themselves", str(error))
+        self.assertIn("state['n']: each rank has saved its own value of this", str(error))
         self.save([{"w": torch.ones(2), "n": 1} for rank in range(2)], replace=True)
         error = self.refused_anyhow("load", [{"w": torch.ones(2), "n": libdcp.PerRank(0)} for rank in range(2)])
         self.assertIn("state['n']: what was saved is one value", str(error))

@@ -195,11 +195,11 @@ def _lacks_memory(tensor: Any) -> str:
     if tensor.is_nested:
         return "is nested; save its values and offsets"
     if is_uninitialized(tensor):
-        return "is not initialized; run the lazy module once before"
+        return "is not initialized; run the lazy module once first"
     if tensor.layout is not torch.strided:
         return f"is {tensor.layout}, and has no bytes that could be saved; make it dense"
     if hasattr(type(tensor), "__tensor_flatten__") and not hasattr(tensor, "placements"):
-        return "has no memory of its own, but consists of other tensors; save these, or what dequantizing gives"
+        return "has no memory of its own, but consists of other tensors; save these, or the dequantized tensor"
     return ""
 
 
@@ -219,9 +219,9 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
     if where.type not in ("cpu", "cuda"):
         if where.type == "meta":
             raise TypeError(f"{name}: a tensor on the meta device, which has no memory to save from or to load into; give it "
-                            'some before, as by to_empty(device="cpu")')
-        raise TypeError(f"{name}: a tensor on {where}; it has to be in the memory of the CPU or of a GPU of CUDA, to be saved "
-                        "as to be loaded into")
+                            'memory first, for example by to_empty(device="cpu")')
+        raise TypeError(f"{name}: a tensor on {where}; saves and loads require memory of the CPU or of a CUDA "
+                        "GPU")
     dtype = _numbers_of_torch.get(tensor.dtype) or _torch_dtype(tensor.dtype, name)
     count, strides, extent = tuple(tensor.shape), None, tensor.numel()
     if not tensor.is_contiguous():
@@ -239,7 +239,8 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
 
 def _on_device(piece: Piece, number: int, name: object) -> Piece:
     if piece.strides is not None:
-        raise TypeError(f"{name}: an array on a GPU whose elements are not dense and row by row; call contiguous() first")
+        raise TypeError(f"{name}: an array on a GPU whose elements are not dense in row-major order; call contiguous() "
+                        "first")
     return piece._replace(device=number)
 
 
@@ -417,7 +418,8 @@ def _of_shard(shard: Shard, name: object) -> Piece:
     count = tuple(shard.array.shape)
     nothing = not shard.shape and count == (0,)  # a scalar
     if not len(shard.shape) == len(shard.start) == len(count) - nothing:
-        raise ValueError(f"{name}: a part of {len(count)} dimensions of shape {shard.shape} at {shard.start}")
+        raise ValueError(f"{name}: a part of {len(count)} dimensions, at {shard.start} in a tensor of shape "
+                         f"{shard.shape}")
     if any(s < 0 or s + n > whole for s, n, whole in zip(shard.start, count, shard.shape)):
         raise ValueError(f"{name}: the part {count} at {shard.start} is not within {shard.shape}")
     return _of_dense(shard.array, tuple(shard.shape), tuple(shard.start), name)

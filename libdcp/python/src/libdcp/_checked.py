@@ -67,7 +67,7 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _of_type(name, value, "a text")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"{name}: {_shown(value)} has a letter that no name has")
+        raise ValueError(f"{name}: {_shown(value)} contains a character that no name can contain")
     return value
 
 

@@ -301,7 +301,7 @@ class Comm:
         self._check(code)
         if words[0] != _NONE:
             first, status = divmod(int(words[0]), 256)
-            raise Error(f"rank {first} failed by an exception of its own, which it has raised", status=Status(-status),
+            raise Error(f"rank {first} failed with an exception, which that rank has raised", status=Status(-status),
                         rank=first, ranks=(first,))
 
     def close(self) -> None:

@@ -148,7 +148,7 @@ class _Archive:
         self._place = place
         _, length = files.get(place.file)
         if place.offset + place.bytes > length:
-            raise refuse(files.folder, place.file, f"has {length} bytes, but the metadata tells of {place}")
+            raise refuse(files.folder, place.file, f"has {length} bytes, but the metadata refers to {place}")
         self._view = _View(files, place)
         try:
             found = zipfile.ZipFile(self._view)
@@ -157,7 +157,8 @@ class _Archive:
         self._members = {member.filename: member for member in found.infolist()}
         roots = [name[:-len("data.pkl")] for name in self._members if name.endswith("/data.pkl")]
         if len(self._members) != len(found.infolist()) or len(roots) != 1:
-            raise self.refused("a zip that torch.save has not written: it has no data.pkl, or names twice")
+            raise self.refused("a zip file that torch.save did not write: it has no data.pkl, or several members have "
+                               "one name")
         self._root = roots[0]
         if self._members.get(self._root + "byteorder") and self.bytes_of("byteorder", 16) != b"little":
             raise self.refused("its elements are not little-endian")
@@ -172,7 +173,7 @@ class _Archive:
         if member is None:
             raise self.refused(f"the zip has no {name}")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-            raise self.refused(f"{name} is compressed or encrypted in the zip, as torch.save never does it")
+            raise self.refused(f"{name} is compressed or encrypted in the zip, which torch.save never does")
         try:
             self._view.seek(member.header_offset)
             magic, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(self._view.read(_LOCAL_HEADER.size))

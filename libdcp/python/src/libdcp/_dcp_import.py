@@ -55,7 +55,7 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
             _words.encoded(found[fqn], (fqn,))
         except (Error, TypeError, ValueError) as e:
             if skip is None:
-                raise Error(f"{fqn}: {e} (--skip-objects leaves such out)", status=Status.UNSUPPORTED) from None
+                raise Error(f"{fqn}: {e} (--skip-objects leaves such objects out)", status=Status.UNSUPPORTED) from None
             skip(fqn, str(e))
             found[fqn] = _words.Absent()
     return found
@@ -99,8 +99,8 @@ def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> SourceS
         sources[path] = _source(parts[i].files, fqn, parts[i].contents.tensors[fqn])
     for path, source in sources.items():
         if path.startswith("/files/") and (source.dtype, len(source.shape)) != ("U8", 1):
-            raise ValueError(f"{path}: the section files has what an import keeps for an export, as bytes; --rename "
-                             "files=NEW puts these tensors into another one")
+            raise ValueError(f"{path}: in the section files, an import stores files, as bytes, for an export; --rename "
+                             "files=NEW puts these tensors into another section")
     return SourceState(sources, _without_missing(nested))
 
 

@@ -95,7 +95,7 @@ def _dtype(properties: Any) -> str:
     state = properties.state
     dtype = state[0] if isinstance(state, tuple) and state else properties.members().get("dtype")
     if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in TORCH:
-        raise _Wrong(f"its type is {_pickles.describe(dtype)}, for which a checkpoint has no word")
+        raise _Wrong(f"its type is {_pickles.describe(dtype)}, which a checkpoint cannot represent")
     return dtype.name
 
 

@@ -78,9 +78,9 @@ def nested(leaves: Mapping[Key, Any], most_unnamed: int = _LONGEST_LIST) -> dict
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
             if not isinstance(inner, dict):
-                raise ValueError(f"{Keys(keys)} is within what is no mapping")
+                raise ValueError(f"{Keys(keys)} is inside something that is not a mapping")
         if keys[-1] in inner:
-            raise ValueError(f"{Keys(keys)} is there twice")
+            raise ValueError(f"{Keys(keys)} occurs twice")
         inner[keys[-1]] = _Leaf(value)
     left = most_unnamed + len(leaves)
 
@@ -94,7 +94,7 @@ def nested(leaves: Mapping[Key, Any], most_unnamed: int = _LONGEST_LIST) -> dict
         n = max(found) + 1
         left -= n
         if left < 0:
-            raise ValueError(f"a list of {n} items, of which there are {len(found)}")
+            raise ValueError(f"a list of {n} items, of which only {len(found)} exist")
         return [found.get(i, Absent()) for i in range(n)]
     return {key: made(value) for key, value in root.items()}
 

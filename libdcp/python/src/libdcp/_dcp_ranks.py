@@ -27,7 +27,7 @@ def give_ranks(plans: Sequence[Plan]) -> list[Plan]:
     if any(not isinstance(rank, int) for rank in ranks):  # a planner has replaced them
         if len(plans) > 1 and len(plans) != dist.get_world_size():
             raise Error("a planner has dropped the plans' storage_data, and the ranks are not those of the default "
-                        "group; have it keep what it is given", status=Status.ARG)
+                        "group; make it keep the storage_data that it is given", status=Status.ARG)
         ranks = [own_rank()] if len(plans) == 1 else list(range(len(plans)))
     return [dataclasses.replace(plan, storage_data=ranks) for plan in plans]
 

@@ -18,7 +18,8 @@ def _parsed(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     old, is_pair, new = text.partition("=")
     found = tuple(old.split(".")), tuple(new.split("."))
     if not is_pair or not all(map(all, found)):
-        raise Unusable(f"--rename {text}: has to be OLD=NEW, keys with dots between them, as app.optim=optimizer")
+        raise Unusable(f"--rename {text}: has to be OLD=NEW, both of them keys joined by dots, such as "
+                       "app.optim=optimizer")
     return found
 
 

@@ -109,7 +109,8 @@ class Writer(StorageWriter):
 
     def _of_plan(self, plan: SavePlan, planner: SavePlanner) -> tuple[dict[Any, Any], dict[str, str]]:
         if _dcp_nested.TORCH in self._json:
-            raise ValueError(f"json has the key {_dcp_nested.TORCH!r}, which is that of what torch's states have")
+            raise ValueError(f"json has the key {_dcp_nested.TORCH!r}, which is reserved for data about torch's state "
+                             "dict")
         return _dcp_state.of_plan(plan, planner)
 
     def _save(self, group: Ranks, state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:

@@ -86,7 +86,7 @@ class Decoder:
         except Exception as e:
             if self._plain:
                 return {tag: content}
-            raise Error(f"{Keys(keys)}: in the checkpoint's JSON the content of {tag!r} is none ({e})",
+            raise Error(f"{Keys(keys)}: in the checkpoint's JSON the content of {tag!r} is invalid ({e})",
                         status=Status.CORRUPT) from None
 
     def _class(self, name: Any, keys: tuple[Any, ...], hint: Any, fits: Callable[[type], bool]) -> type | None:

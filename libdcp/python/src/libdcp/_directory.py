@@ -215,7 +215,7 @@ class Directory:
         if self._opened is None or self._opened == _identity(self.path):
             return ""
         return (f"{self.path} was moved, removed or replaced while it was open: put its directory back, or open the store "
-                "anew where that is")
+                "anew at the directory's new path")
 
     def continue_from(self, step: int) -> None:
         lib.store_continue_from(self._handle, step)

@@ -45,27 +45,28 @@ def _of_torch_distributed(at: _Look) -> str | None:
                 "makes a step of it")
     if at.find("*.distcp"):
         return (f"{at.path} has files of torch.distributed.checkpoint and no .metadata, which is written last: that save has "
-                "not ended")
+                "not been completed")
     return None
 
 
 def _of_deepspeed(at: _Look) -> str | None:
     if at.find("zero_to_fp32.py", "mp_rank_*_model_states.pt", "zero_pp_rank_*"):
-        return (f"{at.path} is a checkpoint of DeepSpeed: its zero_to_fp32.py makes a folder of the weights, and `dcp-import "
-                "FOLDER DIRECTORY` a step of that")
+        return (f"{at.path} is a checkpoint of DeepSpeed: its zero_to_fp32.py writes a folder with the weights, and "
+                "`dcp-import FOLDER DIRECTORY` makes a step of that folder")
     return None
 
 
 def _of_orbax(at: _Look) -> str | None:
     if at.find("_CHECKPOINT_METADATA", "manifest.ocdbt", "ocdbt.process_*"):
-        return f"{at.path} is a checkpoint of Orbax: restore it there as numpy arrays, and libdcp.save them"
+        return (f"{at.path} is a checkpoint of Orbax: restore it with Orbax as numpy arrays, and save these with "
+                "libdcp.save")
     return None
 
 
 def _of_hugging_face(at: _Look) -> str | None:
     if at.find("*.safetensors", "*.safetensors.index.json"):
-        return (f"{at.path} is a Hugging Face folder: `dcp-import {at.path} DIRECTORY` makes step 0 of its weights, and "
-                "what else is there is read by who wrote it")
+        return (f"{at.path} is a Hugging Face folder: `dcp-import {at.path} DIRECTORY` makes step 0 of its weights; "
+                "the program that wrote other files of the folder can read them")
     return None
 
 
@@ -119,7 +120,7 @@ def _kind_of_file(path: str) -> str | None:
     if path.endswith(".safetensors"):
         return "it is a file of safetensors: `dcp-import FOLDER DIRECTORY` makes a step of the folder that it is in"
     if begin.startswith((_ZIP, _PICKLE)):
-        return f"it is a file of torch.save, by the look of it: {_by_torch(path)}"
+        return f"it seems to be a file of torch.save: {_by_torch(path)}"
     return None
 
 

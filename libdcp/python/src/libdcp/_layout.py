@@ -31,7 +31,7 @@ assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(
 
 _UNNAMED = "?"  # precedes the path of a tensor that no state names
 _TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import stores for an export
-_OWN = "the sections dcp and files are libdcp's own; name it otherwise"
+_OWN = "the sections dcp and files are reserved for libdcp; choose another name"
 
 
 def _padded(numbers: tuple[int, ...]) -> list[int]:
@@ -282,8 +282,9 @@ class Layout:
         """
         self._reshaped = self._places.reshaped()
         if is_copied and self._reshaped is not None:
-            log.warning("%s has another shape, type or strides than when the state was declared: where that was so when it was "
-                        "saved, the step has its memory as it was declared", self._reshaped)
+            log.warning("%s has another shape, type or strides than when the state was declared. If that was already "
+                        "so when the save copied it, the step has its memory in the declared shape and type",
+                        self._reshaped)
 
     def refuse_reserved(self) -> None:
         """Called before a save.

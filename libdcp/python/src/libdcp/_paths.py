@@ -40,7 +40,7 @@ def given(path: Path, what: str, order: str = "") -> str:
     if not text:
         raise ValueError(f"{what}: an empty text is no path; \".\" is the current directory")
     if "\0" in text or any("\ud800" <= letter <= "\udfff" and not "\udc80" <= letter <= "\udcff" for letter in text):
-        raise ValueError(f"{what}: {text!r} has a letter that no path has")
+        raise ValueError(f"{what}: {text!r} contains a character that no path can contain")
     if is_url(path):
         scheme = text.partition(":")[0]
         raise ValueError(f"{what}: {text} is a URL, and {scheme}:// is not supported: checkpoints lie in directories of "

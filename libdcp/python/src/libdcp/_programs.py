@@ -208,8 +208,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m libdcp", description="Looks into checkpoints, as dcp-inspect does. CKPT is a step's folder, or a "
         "directory of steps, meaning its newest complete one.",
-        epilog="Exit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure. `python -m libdcp convert` has a help "
-        "of its own. dcp-inspect has further commands: show, diff, stat and layout.")
+        epilog="Exit status: 0 done; 1 differs or corrupt; 2 wrong usage; 3 failure. `python -m libdcp convert` has "
+        "its own help. dcp-inspect has further commands: show, diff, stat and layout.")
     parser.add_argument("--version", action="version", version=f"libdcp {libdcp.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -223,10 +223,11 @@ def _parser() -> argparse.ArgumentParser:
     ls.add_argument("--verify", action="store_true", help="check every byte of every step that is not partial")
     verify = add("verify", _verify, "checks every byte of a step")
     verify.add_argument("checkpoint", metavar="CKPT")
-    verify.add_argument("--all", action="store_true", help="of every complete step of the directory CKPT")
+    verify.add_argument("--all", action="store_true", help="check every complete step of the directory CKPT")
     proof = add("prove", _prove, "prints the tensors' checksums and the state id")
     proof.add_argument("checkpoint", metavar="CKPT")
-    proof.add_argument("glob", metavar="GLOB", nargs="*", help="of tensors, by their paths with or without /model/")
+    proof.add_argument("glob", metavar="GLOB", nargs="*", help="which tensors to print, by their paths with or without "
+                       "/model/")
     commands.add_parser("convert", help="between torch.distributed.checkpoint and steps", add_help=False)
     return parser
 

@@ -61,7 +61,7 @@ class _IntoState(Decoder):
 
     def each(self, content: Any, keys: Trail, hint: Any) -> Any:
         if not isinstance(hint, PerRank):
-            raise Error(f"{Keys(keys)}: ranks have saved this for themselves; have a libdcp.PerRank in its place",
+            raise Error(f"{Keys(keys)}: each rank has saved its own value of this; put a libdcp.PerRank in its place",
                         status=Status.MISMATCH)
         there = self._rank in content
         self.owns.append((hint, there, self.value(content[self._rank], keys, hint.value) if there else None))
@@ -350,8 +350,8 @@ class Restoring:
             if type(value) is type(new) is dict and not value:
                 self._into_empty[len(self._puts)] = stored_keys
             if not isinstance(mapping, MutableMapping):
-                raise TypeError(f"{Keys(keys[:-1])}: a {type(mapping).__name__}, which can't be changed, so what is no "
-                                "tensor can't be loaded into it")
+                raise TypeError(f"{Keys(keys[:-1])}: a {type(mapping).__name__}, which can't be changed, so only "
+                                "tensors can be loaded into it")
             self._puts.append((mapping, key, new))
 
     def _is_wanted(self, keys: Trail) -> bool:
@@ -449,7 +449,7 @@ class Restoring:
             said += [f"{keys} is {where}" for keys in what[:_SAID_MOST]]
             said += [f"{len(what) - _SAID_MOST} more are {where}"] if len(what) > _SAID_MOST else []
         if said:
-            raise Error(f"{', '.join(said)}; have both sides alike, or load with only= or strict=False",
+            raise Error(f"{', '.join(said)}; make both sides agree, or load with only= or strict=False",
                         status=Status.NOT_FOUND if self.missing else Status.MISMATCH)
 
     def put(self) -> None:
@@ -463,5 +463,5 @@ class Restoring:
         for found, value in self._calls:
             found.load_state_dict(value)
         for name, keys in self._decoder.unknown.items():
-            log.warning("%s was of the class %s, and is its plain value: the state has none of that class, nor has "
-                        "libdcp.register had it", keys, name)
+            log.warning("%s was saved as an instance of the class %s, and was loaded as a plain value: the state "
+                        "contains no instance of that class, and libdcp.register was not called with it", keys, name)

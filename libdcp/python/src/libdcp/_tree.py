@@ -62,8 +62,8 @@ def _is_stateful(value: Any) -> bool:
 def _state_dict(value: Any, keys: Trail) -> Any:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.optim.Optimizer):
-        raise TypeError(f"{Keys(keys)}: an optimizer itself knows its parameters by numbers alone; pass "
-                        "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(model, optimizer)")
+        raise TypeError(f"{Keys(keys)}: the state dict of an optimizer itself identifies parameters only by numbers; "
+                        "pass torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(model, optimizer)")
     return value.state_dict()
 
 
@@ -461,7 +461,8 @@ def joined(members: Mapping[str, Any], given: Mapping[str, Any] | None) -> str:
     """See :func:`json_of`."""
     taken = sorted(set(given or {}) & set(members))
     if taken:
-        raise ValueError(f'json has the key "{taken[0]}", which is that of what is no tensor in the state')
+        raise ValueError(f'json has the key "{taken[0]}", which is reserved for the parts of the state that are not '
+                         "tensors")
     text = json.dumps({**(given or {}), **members}, allow_nan=False)
     if len(text) > 2 * _MOST_VALUES:
         _refuse_many(members.get(OBJECTS), text)

@@ -158,7 +158,8 @@ def tagged(kind: str, content: Any) -> dict[str, Any]:
 
 def refused(value: Any, keys: tuple[Any, ...], why: str = "") -> TypeError:
     return TypeError(f"{Keys(keys)}: a {type(value).__name__} is neither a tensor nor a number, a text, a list, a mapping or "
-                     f"another value that a checkpoint has a word for{why}, and nothing is pickled; save what it consists of")
+                     f"another value that a checkpoint can represent{why}, and nothing is pickled; save what it "
+                     "consists of")
 
 
 class Encoder:
@@ -326,8 +327,8 @@ class Encoder:
         try:
             return _key_encoder(self).word(key, ())
         except TypeError:
-            raise TypeError(f"{Keys((*keys, key))}: a key that is a {type(key).__name__}, for which a checkpoint has no "
-                            "word; nothing is pickled") from None
+            raise TypeError(f"{Keys((*keys, key))}: a key that is a {type(key).__name__}, which a checkpoint cannot "
+                            "represent; nothing is pickled") from None
 
     def _mapping(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> Any:
         if not value and type(value) is dict:

@@ -53,10 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of SRC's name, "
                         "as in step-100, epoch=1-step=100.ckpt, checkpoint_100, iter_0000100 and 100, else 0")
     parser.add_argument("--rename", metavar="OLD=NEW", action="append", default=[], help="what SRC has under the keys "
-                        "OLD, with dots between them, is under NEW in DST, as in optim=optimizer or app.model=model; "
-                        "can be given several times. dcp-train takes the weights in model and the moments in optimizer")
-    parser.add_argument("--skip-objects", action="store_true", help="leave out, and print, what is neither a tensor "
-                        "nor numbers, texts, lists and mappings")
+                        "OLD (joined by dots) is under NEW in DST, as in optim=optimizer or app.model=model; can be "
+                        "given several times. dcp-train reads the weights from model and the moments from optimizer")
+    parser.add_argument("--skip-objects", action="store_true", help="leave out what is neither a tensor nor "
+                        "consists of numbers, texts, lists and mappings, and print its names")
     parser.add_argument("--flat", action="store_true", help="in the directory that is made, /model/NAME is NAME "
                         "instead of model.NAME")
     return parser
@@ -89,7 +89,7 @@ def _tell_rest(source: str, parts: list[str]) -> None:
 
 def _import(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
     if arguments.flat:
-        raise _Usage("--flat is for the way to torch.distributed.checkpoint, and SRC is of that kind already")
+        raise _Usage("--flat is for converting a step, and SRC is a directory of torch.distributed.checkpoint")
     step = _number(arguments.source) if arguments.step is None else arguments.step
     if step < 0:
         raise _Usage("--step: a step's number is not negative")
@@ -103,7 +103,7 @@ def _import(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
 
 def _export(arguments: argparse.Namespace, bar: _Bar) -> str:
     if arguments.step is not None or arguments.skip_objects:
-        raise _Usage("--step and --skip-objects are for the way to a step, and SRC is one, or has some, already")
+        raise _Usage("--step and --skip-objects are for making a step, and SRC is a step already, or contains steps")
     if os.path.lexists(arguments.destination):
         raise _Usage(f"{arguments.destination} exists; nothing is overwritten")
     for member in _dcp_export.convert(arguments.source, arguments.destination, flat=arguments.flat,

@@ -178,14 +178,14 @@ class Loader:
             self.loader.load_state_dict(self._by_samples(states, rank, size, name))
 
     def _by_samples(self, states: list[dict[str, Any]], rank: int, size: int, name: str) -> dict[str, Any]:
-        way = "; libdcp.Loader(loader, reshard=function) says how they can"
+        way = " ranks; libdcp.Loader(loader, reshard=function) can convert them"
         counts = [state.pop(SAMPLES, None) for state in states]
         if not all(type(count) is int and count >= 0 for count in counts):
             raise Error(f'{name}: the loader\'s state of {len(states)} ranks does not say how many "{SAMPLES}" each had, so '
-                        f"it can't be had on {size}{way}", status=Status.MISMATCH, tensor=name)
+                        f"it can't be divided among {size}{way}", status=Status.MISMATCH, tensor=name)
         if any(state != states[0] for state in states):
             raise Error(f'{name}: the loader\'s states of {len(states)} ranks differ in more than "{SAMPLES}", so they '
-                        f"can't be had on {size}{way}", status=Status.MISMATCH, tensor=name)
+                        f"can't be divided among {size}{way}", status=Status.MISMATCH, tensor=name)
         had = sum(counts)
         return {**states[0], SAMPLES: max(0, -(-(had - rank) // size))}
 

@@ -116,7 +116,7 @@ class _InFlight:
     def check(self) -> None:
         """Called before a save begins."""
         if self._is_over and threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("the program ends: a save that a daemon thread begins now would not be waited for")
+            raise RuntimeError("the program is ending: a save that a daemon thread begins now would not be waited for")
 
     def add(self, saving: Saving) -> None:
         if self._is_over:

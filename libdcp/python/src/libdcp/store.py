@@ -145,7 +145,7 @@ class Store:
             if not is_list:
                 return _paths.given(cast(Path, directory), "directory", "libdcp.save(directory, step, state)"), options
             if options["keep"] or options["stripe_count"] or options["stripe_bytes"]:
-                raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
+                raise ValueError("stores of a list have their own keep, stripe_count and stripe_bytes: see libdcp.Tier")
             return "", options
         place, options = _agreed(self._comm, check)
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
@@ -188,7 +188,7 @@ class Store:
                 self._raise_pending()
             try:
                 if self._working == threading.get_ident():
-                    raise RuntimeError("a handler of a signal can't use the store in whose save or load it came")
+                    raise RuntimeError("a signal handler can't use the store whose save or load it has interrupted")
                 yield
             finally:
                 self._lock.release()
