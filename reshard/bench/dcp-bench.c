@@ -124,7 +124,8 @@ static void clear_workload(workload *work) {
     if (work->arena) memset(work->arena, 0xa5, work->arena_bytes);
 }
 
-/* Touches the memory so that its pages exist. Not collective. */
+/* Describes the tensors, makes a state of this rank's boxes in a new arena, and touches the arena's
+ * memory so that its pages exist. Not collective. */
 static int make_workload(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab, int rank,
                          int ranks, dcp_error *err) {
     *work = (workload){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
@@ -202,8 +203,8 @@ static int is_by(const char *folder, int by_other) {
     return is;
 }
 
-/* Renames the step first, as the library does, so that the next writer cleans up if the removal is
- * interrupted. */
+/* Removes a step. As in the library, the step is renamed first, so the next writer cleans up if the
+ * removal is interrupted. */
 static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
@@ -317,8 +318,8 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-/* Prints warnings, except in repeats after the first: these save the same bytes again, and the
- * library would warn about that. */
+/* Prints the library's warnings, but only in the first repeat: later repeats save the same bytes
+ * again, and the library warns about that. */
 static void print_log(void *ctx, dcp_log_level level, const char *line) {
     const bench *b = ctx;
     if (level == DCP_LOG_WARNING && !b->repeated) program_note("%s", line);

@@ -76,6 +76,6 @@ int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt);
 int rank_mesh_boxes(const rank_mesh *m, const dcp_tensor *tensor, rank_mesh_cut cut, int rank,
                     dcp_box out[RANK_MESH_QKV]);
 
-/* Returns true if the rank's own file holds its boxes. Of ranks with equal boxes, this is so only
- * for the lowest one. */
+/* Returns true if the rank's own file holds its boxes. If several ranks have equal boxes, only the
+ * file of the lowest of these ranks holds them. */
 int rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank);

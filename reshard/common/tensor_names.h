@@ -35,8 +35,8 @@ void tensor_names_free(tensor_names *names);
 /* With `unwraps`, finds the parts of wrappers in the model's n names. Counts the names that each
  * --rename changes. */
 int tensor_names_find(const char *const *list, size_t n, int unwraps, tensor_names *names);
-/* Reports which parts are removed from names; the message begins with `where`. Fails if no name
- * contains a FROM. */
+/* Reports which parts are removed from names; the message begins with `where`. Fails if a --rename
+ * changes no name. */
 int tensor_names_tell(const char *where, const tensor_names *names);
 
 /* Returns the new name of a tensor of the model, or of the tensor to which a moment belongs. The

@@ -299,7 +299,7 @@ static void set_dtype(json_t *config, dcp_dtype dtype) {
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* Returns the type of the model's largest floating-point tensor, without 8-bit floats: the
+/* Returns the type of the model's largest floating-point tensor. Ignores 8-bit floats, because the
  * configuration names the type in which to compute. */
 static dcp_dtype main_dtype(const export_contents *contents) {
     const export_part *model = &contents->parts[0];

@@ -132,8 +132,8 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     return status;
 }
 
-/* Fails if CKPT_DIR contains a run's steps, because programs would use the newest of them instead
- * of the import. */
+/* Called if CKPT_DIR contains a run's steps, the newest of which programs would use instead of the
+ * import. Fails or, with --force, reports this. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(

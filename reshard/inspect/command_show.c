@@ -89,8 +89,8 @@ static int element_text(const show_view *v, const uint64_t *index, char *text) {
     return 0;
 }
 
-/* Prints dimension d of the slice as numpy does: of a long dimension, only `edge` elements at each
- * end. */
+/* Prints dimension d of the slice as numpy does. If the dimension is long, prints only `edge`
+ * elements at each end. */
 static int print_dimension(const show_view *v, uint32_t d, uint64_t *index, uint64_t edge) {
     char text[ELEMENT_TEXT];
     const inspect_slice *s = &v->slice;

@@ -226,7 +226,7 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
     return row * stride_of(s, d - 1) > LONG_ROW || row > LONG_ROW ? d : d - 1;
 }
 
-/* Of the piece's n elements, picks those that are in the slice on dimension r->lead. Returns their
+/* Picks those of the piece's n elements that are in the slice on dimension r->lead. Returns their
  * number. */
 static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;

@@ -175,8 +175,9 @@ static uint64_t memory_now(void) {
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* *out: the part of --memory that is left for tensor data, after the tables, including those of the
- * boxes that this process writes. */
+/* Sets *out to the part of --memory that remains for tensor data. The rest is for the memory that
+ * the process uses now, and for tables, including the descriptions of the boxes that this process
+ * writes. */
 static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, int size,
                          uint64_t *out) {
     enum { BOX_BYTES = 1536, REST = 24 << 20, MOST = 128 << 20 };
