@@ -253,7 +253,7 @@ static int check_dir(const launch *job, const char *dir) {
         char step[PATH_MAX];
         snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
         if (is_by(step, 1))
-            status = program_refuse("%s: another program's; choose another folder", step);
+            status = program_refuse("%s: belongs to another program; choose another folder", step);
     }
     free(steps);
     return launch_worst(job, status);
@@ -386,7 +386,7 @@ static int check_sizes(const bench *b) {
     }
     if (!same && b->job.rank == 0)
         program_note(
-            "%s was saved with other sizes: give the save's --layers, --hidden and --vocab",
+            "%s was saved with other sizes: pass the --layers, --hidden and --vocab of the save",
             dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);
     return same ? PROGRAM_DONE : PROGRAM_USAGE;
@@ -488,7 +488,7 @@ static int parse_engine(const char *name, dcp_engine *out) {
     if (dcp_engine_parse(name, out) == DCP_OK) return 0;
     if (program_rank() != 0) return PROGRAM_USAGE;
     if (strcmp(name, "cufile") == 0)
-        return program_refuse("--engine cufile was removed, as no machine had run it: take auto");
+        return program_refuse("--engine cufile was removed, as no machine had run it: use auto");
     return program_refuse("--engine %s: not one of auto, direct, mpio", name);
 }
 
@@ -498,10 +498,10 @@ static const char about[] =
     "  mpirun --oversubscribe -n 4 dcp-bench load DIR\n"
     "  mpirun --oversubscribe -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
     "\n"
-    "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
-    "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one JSON\n"
-    "object a repeat. Save and async leave the last step in DIR and remove earlier ones that\n"
-    "they wrote themselves. Load wants the sizes that were saved.";
+    "Times durable saves, saves in flight (async), or loads from a cold page cache. The state\n"
+    "is a decoder's parameters and moments in fp32; under mpirun -n N, it is divided among N\n"
+    "ranks. Prints one JSON object per repeat. save and async leave the last step in DIR, and\n"
+    "remove earlier steps that dcp-bench wrote. load requires the sizes that were saved.";
 
 int main(int argc, char **argv) {
     const char *layers = "10", *hidden = "1024", *vocab = "32000", *repeat = "1", *engine = "auto";

@@ -240,14 +240,14 @@ static void note_difference(void *to, weights_difference difference) {
     if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
     if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
-        snprintf(text, sizeof text, "%.256s %s is missing, config.json asks for it", param->name,
-                 asked);
+        snprintf(text, sizeof text, "%.256s %s is missing, but config.json requires it",
+                 param->name, asked);
     else if (!param)
-        snprintf(text, sizeof text, "%.256s %s is surplus, config.json asks for no such tensor",
+        snprintf(text, sizeof text, "%.256s %s is surplus: config.json requires no such tensor",
                  tensor->path, there);
     else
-        snprintf(text, sizeof text, "%.256s is %s, config.json asks for %s", tensor->path, there,
-                 asked);
+        snprintf(text, sizeof text, "%.256s is %s, but config.json requires %s", tensor->path,
+                 there, asked);
     count_line(to, !tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE, text);
 }
 

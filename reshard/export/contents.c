@@ -344,7 +344,7 @@ static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const tensor_
     free(memory);
     if (!status && !*found)
         program_note("%s: the configuration ties %s to %s, and they differ: both are written, and "
-                     "transformers uses the latter alone",
+                     "transformers uses only the latter",
                      dcp_checkpoint_path(ckpt), copy->path, embedding->path);
     return status;
 }
@@ -397,8 +397,8 @@ int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *set
     snprintf(contents->unknown, sizeof contents->unknown, "%s", found.unknown);
     if (status || found.differences == 0 || settings->allow_mismatch) return status;
     return program_refuse(
-        "%s: these are not the tensors of the model's own configuration: transformers would leave "
-        "out what is surplus and start at random what is missing; %s, or --allow-mismatch exports "
+        "%s: these are not the tensors of the model's own configuration: transformers would ignore "
+        "surplus tensors and initialize missing ones at random; %s, or --allow-mismatch exports "
         "them as they are",
         dcp_checkpoint_path(ckpt),
         has_adapters(contents) ? "merge the adapters (merge_and_unload) before the save"

@@ -42,7 +42,7 @@ static int check_settings(export_request *s) {
     if (!s->what.hdf5 && strcmp(s->format, "safetensors"))
         return program_refuse("--format: '%s' is none of safetensors, hdf5", s->format);
     if (s->what.hdf5 && s->max_shard_size)
-        return program_refuse("--max-shard-size cuts safetensors; --format hdf5 is one file");
+        return program_refuse("--max-shard-size is for safetensors; --format hdf5 is one file");
     if (!s->voice != !s->voice_from)
         return program_refuse("--voice and --voice-from go together: a name, and records of one "
                               "speaker");
@@ -59,12 +59,12 @@ static const char about[] =
     "\n"
     "Writes the model of a checkpoint (a step's folder, or a checkpoint directory, meaning\n"
     "its newest complete step) as a folder that Hugging Face's transformers loads; with\n"
-    "--format hdf5 as one file: the tensors' names lie at its root, and its attribute\n"
-    "'config' is the model's configuration as JSON. The option --with-optimizer adds\n"
-    "optimizer.safetensors, with names such as exp_avg.lm_head.weight, or in HDF5 the folder\n"
-    "/optimizer. What wrappers of PyTorch put into names (_orig_mod., module.) is left out.\n"
-    "Tensors other than those of the model's configuration are refused, where dcp-train\n"
-    "knows the model.";
+    "--format hdf5 as one file: the tensors are at its root, under their names, and its\n"
+    "attribute 'config' is the model's configuration as JSON. The option --with-optimizer\n"
+    "adds optimizer.safetensors, with names such as exp_avg.lm_head.weight, or in HDF5 the\n"
+    "group /optimizer. Parts that PyTorch's wrappers add to names (_orig_mod., module.) are\n"
+    "removed. If dcp-train knows the model, tensors that its configuration does not require\n"
+    "are refused.";
 
 static int parse_export(export_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -74,17 +74,17 @@ static int parse_export(export_request *s, int argc, char **argv) {
                       "round the model's floats to this type; default: as stored", &s->dtype_name),
         PROGRAM_VALUE("max-shard-size", "SIZE",
                       "start a new safetensors file before this size (5GB)", &s->max_shard_size),
-        PROGRAM_FLAG("with-optimizer", "the optimizer's state too, as stored: see below",
+        PROGRAM_FLAG("with-optimizer", "also write the optimizer's state, as stored: see above",
                      &s->what.with_optimizer),
         PROGRAM_VALUE("rename", "FROM=TO[,...]", "names that begin with FROM begin with TO instead",
                       &s->rename),
         PROGRAM_FLAG("allow-mismatch", "export tensors that are not those of the configuration",
                      &s->what.allow_mismatch),
-        PROGRAM_VALUE("voice", "NAME", "of a talker: the voice that it was tuned on gets this name",
+        PROGRAM_VALUE("voice", "NAME", "the name of the voice on which a talker was tuned",
                       &s->voice),
         PROGRAM_VALUE("voice-from", "FILE",
-                      "records of that voice, which have its speaker's vector", &s->voice_from),
-        PROGRAM_FLAG("force", "replace OUT, where it is an earlier export", &s->force),
+                      "records of that voice, which contain its speaker's vector", &s->voice_from),
+        PROGRAM_FLAG("force", "replace OUT if it is an earlier export", &s->force),
         {0}};
     const program_command program = {.name = "dcp-export",
                                      .usage = "CKPT OUT [options]",

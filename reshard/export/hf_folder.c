@@ -114,7 +114,8 @@ static int lower_name(const char *name, export_voice *out) {
         return program_refuse("--voice: a name has 1 to %zu characters", sizeof out->name - 1);
     for (size_t i = 0; i < n; i++) {
         if (!isalnum((unsigned char)name[i]) && !strchr("_-", name[i]))
-            return program_refuse("--voice: '%s': a name is of letters, digits, _ and -", name);
+            return program_refuse("--voice: '%s': a name consists of letters, digits, _ and -",
+                                  name);
         out->name[i] = (char)tolower((unsigned char)name[i]);
     }
     return 0;
@@ -128,7 +129,7 @@ static int find_table(const dcp_checkpoint *ckpt, const export_contents *content
         out->item = i;
         if (tensor->ndim == 2 && element_is_float(tensor->dtype)) return 0;
     }
-    return program_refuse("%s: has no " TABLE ", so --voice has no place in it: export it without",
+    return program_refuse("%s: has no " TABLE ", in which --voice stores the voice: omit --voice",
                           dcp_checkpoint_path(ckpt));
 }
 
@@ -174,7 +175,7 @@ static int read_vector(dcp_st_reader *reader, const char *file, uint64_t hidden,
     dcp_error err;
     const dcp_tensor *t = dcp_st_find(reader, "speakers");
     if (!t || t->dtype != DCP_F32 || t->ndim != 2 || t->shape[0] != 1 || t->shape[1] != hidden)
-        return program_refuse("--voice-from: %s: speakers is no F32 of [1,%" PRIu64
+        return program_refuse("--voice-from: %s: speakers is not an F32 tensor of shape [1,%" PRIu64
                               "]; make records of one reference recording, with this model's size "
                               "(examples/talker/to_records.py)",
                               file, hidden);

@@ -205,14 +205,14 @@ int export_target_check(const char *out, int hdf5, int replace) {
         return program_refuse("%s: is a symbolic link; give the path that it leads to", out);
     if (!hdf5 && is_empty_folder(out)) return 0;
     if (hdf5 == S_ISDIR(st.st_mode))
-        return program_refuse("%s: is there and not a %s", out, hdf5 ? "file" : "folder");
-    if (!replace) return program_refuse("%s: is there already; --force replaces it", out);
+        return program_refuse("%s: exists and is not a %s", out, hdf5 ? "file" : "folder");
+    if (!replace) return program_refuse("%s: already exists; --force replaces it", out);
     if (hdf5 && !export_hdf5_file_is_ours(out))
         return program_refuse(
-            "%s: is no earlier export to HDF5; remove it yourself or choose another name", out);
+            "%s: is not an earlier export to HDF5; remove it yourself or choose another name", out);
     if (!hdf5 && !holds_model(out))
-        return program_refuse("%s: holds no model.safetensors, so it is no earlier export; remove "
-                              "it yourself or choose another folder",
+        return program_refuse("%s: holds no model.safetensors, so it is not an earlier export; "
+                              "remove it yourself or choose another folder",
                               out);
     return 0;
 }
@@ -235,9 +235,10 @@ static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     DIR *dir = opendir(out);
     for (struct dirent *e; dir && !status && (e = readdir(dir));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
-            status = program_refuse("%s: holds %s, which is no part of an export; move it away, or "
-                                    "choose another folder",
-                                    out, e->d_name);
+            status =
+                program_refuse("%s: holds %s, which is not part of an export; move it away, or "
+                               "choose another folder",
+                               out, e->d_name);
     if (dir) closedir(dir);
     return status;
 }

@@ -39,22 +39,21 @@ static const char about[] =
     "  dcp-import Qwen3-0.6B ckpt                    the folder becomes ckpt/step-00000000\n"
     "  mpirun --oversubscribe -n 4 dcp-import ...    four ranks share the work\n"
     "\n"
-    "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
-    "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
-    "as they are; dcp-train widens them, and starts with zero moments, or with those of an\n"
-    "export where --with-optimizer is given. That the tensors are those of config.json is\n"
-    "checked for the models that dcp-train knows.";
+    "Imports the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
+    "as step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types\n"
+    "stay as they are; dcp-train widens them, and starts with moments of zero or, with\n"
+    "--with-optimizer, with the moments of an export. If dcp-train knows the model, the\n"
+    "tensors must be those that config.json requires.";
 
 static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
         PROGRAM_FLAG("take-over",
-                     "take CKPT_DIR from a writer that has ended, where locks do not tell",
+                     "take over CKPT_DIR from a writer that has ended, if there are no locks",
                      &s->take_over),
         PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
                      &s->allow_mismatch),
-        PROGRAM_FLAG("with-optimizer",
-                     "import the optimizer's state as well, which dcp-export wrote",
+        PROGRAM_FLAG("with-optimizer", "also import the optimizer's state that dcp-export wrote",
                      &s->with_optimizer),
         {0}};
     const program_command program = {.name = "dcp-import",
@@ -138,10 +137,10 @@ static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(
             "%s holds a run, up to step %" PRIu64
-            ", which training goes on from; import into another folder, or add --force",
+            ", from which training would continue; import into another folder, or add --force",
             s->dst, newest);
     program_note("%s holds steps up to %" PRIu64
-                 ": training there goes on from them; to start from the import, set "
+                 ": training there continues from the newest one; to start from the import, set "
                  "checkpoint.resume=%s/step-00000000",
                  s->dst, newest, s->dst);
     return 0;
@@ -154,7 +153,7 @@ static int check_steps(const import_request *s, const char *dst) {
     if (status) return status;
     if (n && steps[0].step == 0 && !s->force)
         status =
-            program_refuse("%s/%s: is there already; --force replaces it", s->dst, steps[0].name);
+            program_refuse("%s/%s: already exists; --force replaces it", s->dst, steps[0].name);
     if (status == 0 && n && steps[n - 1].step) status = judge_newer(s, steps[n - 1].step);
     free(steps);
     return status;
@@ -165,7 +164,7 @@ static int check_dst(const import_request *s) {
     struct stat st;
     if (!realpath(s->dst, dst)) return 0;
     if (stat(dst, &st) == 0 && !S_ISDIR(st.st_mode))
-        return program_refuse("%s: is there and no folder", s->dst);
+        return program_refuse("%s: exists and is not a folder", s->dst);
     if (!s->force && realpath(s->hf, hf) && strcmp(hf, dst) == 0)
         return program_refuse(
             "HF_DIR and CKPT_DIR are the same folder, %s; --force puts the step into it", dst);

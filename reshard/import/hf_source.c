@@ -46,10 +46,10 @@ static int add_companion(const char *folder, const char *prefix, const char *ent
     if (!file->name) return program_no_memory();
     files->bytes += file->bytes;
     if (file->bytes <= MAX_COMPANION_BYTES && files->bytes <= MAX_COMPANION_BYTES) return 0;
-    return program_refuse("%s/%s: %" PRIu64
-                          " bytes; the files that a checkpoint keeps have at most %" PRIu64
-                          " together: move what no tokenizer needs out of the folder",
-                          folder, entry, file->bytes, MAX_COMPANION_BYTES);
+    return program_refuse(
+        "%s/%s: %" PRIu64 " bytes; the files that a checkpoint stores may have at most %" PRIu64
+        " together: move files that the tokenizer does not need out of the folder",
+        folder, entry, file->bytes, MAX_COMPANION_BYTES);
 }
 
 static int add_companions(const char *folder, const char *prefix,
@@ -133,12 +133,14 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int wi
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         if (is_optimizer(name) && !is_read(reader, name) && !with_optimizer && moments++ == 0)
-            program_note("%s/%s: not imported; --with-optimizer takes the moments that dcp-export "
-                         "--with-optimizer wrote",
-                         folder, name);
+            program_note(
+                "%s/%s: not imported; --with-optimizer imports the moments that dcp-export "
+                "--with-optimizer wrote",
+                folder, name);
         else if (!is_optimizer(name) && !is_read(reader, name))
             program_note("%s/%s: not a file of the model%s: not imported", folder, name,
-                         is_read(reader, WHOLE) ? ", which is " WHOLE " alone" : ", by its index");
+                         is_read(reader, WHOLE) ? ", which is only " WHOLE
+                                                : " according to its index");
         free(entries[i]);
     }
     if (n >= 0) free(entries);
@@ -210,9 +212,9 @@ static void note_safetensors(const char *folder) {
     int n;
     char *name = first_entry(folder, is_safetensors, &n);
     if (name)
-        program_note("%s/%s%s there: the model is model.safetensors, or several files that "
-                     "model.safetensors.index.json names; fetch that, or give a single file that "
-                     "name",
+        program_note("%s/%s%s there, but a model is model.safetensors, or several files that "
+                     "model.safetensors.index.json names; fetch the index, or give a single file "
+                     "that name",
                      folder, name, n > 1 ? " and others are" : " is");
     free(name);
 }

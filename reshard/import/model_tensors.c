@@ -121,9 +121,9 @@ static int note_untied(const char *folder, const import_model *model, const weig
     const int status = is_same_data(model, found->tied, found->copy, memory, &same, &err);
     free(memory);
     if (status == 0 && !same)
-        program_note("%s: config.json ties %s to %s, and they differ: transformers uses the latter "
-                     "alone, and dcp-train takes neither for the other; if the former is right, "
-                     "set tie_word_embeddings to false there",
+        program_note("%s: config.json ties %s to %s, and they differ: transformers uses only the "
+                     "latter, and dcp-train refuses such weights; if the former is right, set "
+                     "tie_word_embeddings to false in config.json",
                      folder, found->copy->path, found->tied->path);
     return status;
 }
@@ -153,7 +153,7 @@ static size_t note_absent(const char *folder, const json_t *config, const import
         free(named);
         if (is_copy) continue;
         program_note("%s: its index names tensor '%s', which no file holds%s", folder, name,
-                     is_guessed ? ": taken for tied weights" : "");
+                     is_guessed ? ": assumed to be tied to the embedding" : "");
         n += !is_guessed;
     }
     return n;
@@ -173,13 +173,13 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
     if (!found.differences)
         return program_fail(PROGRAM_DIFFERS,
                             "%s: a part of the model is missing: fetch its files anew, or "
-                            "--allow-mismatch imports what is there",
+                            "--allow-mismatch imports what the folder has",
                             folder);
-    return program_fail(
-        PROGRAM_DIFFERS,
-        "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "
-        "one or the other; --allow-mismatch imports them as they are",
-        folder);
+    return program_fail(PROGRAM_DIFFERS,
+                        "%s: these are not the tensors of its config.json, and dcp-train would "
+                        "refuse them: correct "
+                        "one of the two; --allow-mismatch imports them as they are",
+                        folder);
 }
 
 static const char remedy[] = "export both anew, or import without --with-optimizer";
@@ -208,9 +208,8 @@ static int check_count(const char *file, const dcp_st_reader *moments, const cha
     snprintf(name, sizeof name, "step.%s", param);
     const dcp_tensor *count = dcp_st_find(moments, name);
     if (count && count->dtype == DCP_F32 && count->ndim == 0) return 0;
-    return program_fail(PROGRAM_DIFFERS,
-                        "%s: %s, how many updates were made of a parameter, is %s; %s", file, name,
-                        count ? "no number of type F32" : "missing", remedy);
+    return program_fail(PROGRAM_DIFFERS, "%s: %s, the number of a parameter's updates, is %s; %s",
+                        file, name, count ? "not a number of type F32" : "missing", remedy);
 }
 
 /* Checks that a moment has the shape of its parameter, and that the parameter is fp32. */
@@ -223,7 +222,7 @@ static int check_moment(const char *file, const dcp_st_reader *model, const dcp_
                             moment->path, remedy);
     if (strncmp(moment->path, "step.", 5) == 0) return check_count(file, moments, dot + 1);
     if (param->dtype != DCP_F32)
-        return program_refuse("%s: moments are those of weights of type F32, %s is %s: export it "
+        return program_refuse("%s: moments require weights of type F32, but %s is %s: export it "
                               "without --dtype, or import without --with-optimizer",
                               file, param->path, dcp_dtype_name(param->dtype));
     if (!is_same_shape(moment, param))

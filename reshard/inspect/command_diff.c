@@ -56,7 +56,7 @@ static void print_amounts(const inspect_diff_sums *s, uint64_t n) {
     if (s->nonfinite)
         printf(", %s to or from NaN or infinity", inspect_text_count(s->nonfinite, differing));
     if (s->bits_only)
-        printf(", %s in their bits alone (0 and -0, or NaNs)",
+        printf(", %s only in their bits (0 and -0, or NaNs)",
                inspect_text_count(s->bits_only, differing));
 }
 
@@ -118,7 +118,8 @@ static void print_modules_moved(const diff_output *o) {
         snprintf(module, sizeof module, "%.*s", (int)m->length, m->path);
         printf("%-13s %s: %zu of %zu tensors", m->unlike ? kinds[DIFF_CHANGED] : kinds[DIFF_SAME],
                inspect_text_name(module, name), m->unlike, m->tensors);
-        if (m->unmeasured) printf(", %zu of them in dtype, shape or whole", m->unmeasured);
+        if (m->unmeasured)
+            printf(", %zu of them in dtype or shape, or only on one side", m->unmeasured);
         if (m->elems) print_amounts(&m->sums, m->elems);
         printf("\n");
     }
@@ -277,20 +278,20 @@ static const char about[] =
     "  dcp-inspect diff run1 run2 'model/*'                     the newest steps' weights\n"
     "  dcp-inspect diff a b --top 10                            what moved most\n"
     "  dcp-inspect diff a b --depth 3 --sort max                the same by module\n"
-    "  dcp-inspect diff a b --rtol 1e-5 --atol 1e-8             as numpy.allclose\n"
+    "  dcp-inspect diff a b --rtol 1e-5 --atol 1e-8             like numpy.allclose\n"
     "\n"
-    "Compares two checkpoints, whatever their layouts and the ranks that wrote them. The\n"
-    "tables' checksums tell what is equal without reading it; of other tensors both sides are\n"
-    "read, for the elements that differ, the largest and mean absolute difference, and the\n"
-    "norm of the difference over A's. GLOBs name tensors, by path or without /model/; meta\n"
-    "(step, configuration) is compared where there are none. Exit status 1 where anything\n"
-    "differs.\n"
+    "Compares two checkpoints, whatever their layouts and the ranks that wrote them. Equal\n"
+    "tensors are found by the tables' checksums, without reading them. Other tensors are read\n"
+    "on both sides, and compared: how many elements differ, the largest and the mean absolute\n"
+    "difference, and the norm of the difference divided by the norm of A. GLOBs select\n"
+    "tensors by their paths, with or without /model/; without GLOBs, meta (step,\n"
+    "configuration) is compared, too. The exit status is 1 if anything differs.\n"
     "\n"
     "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path,\n"
     "dtype, shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b;\n"
-    "dtype_b, shape_b; where it was read differing, bits_only, max, mean, relative,\n"
+    "dtype_b, shape_b; if it was read differing, bits_only, max, mean, relative,\n"
     "nonfinite, beyond), with --depth modules (kind, module, tensors, unlike, unmeasured, and\n"
-    "the same amounts), meta (key, a, b). --sort and --top count for both lists.";
+    "the same amounts), meta (key, a, b). --sort and --top apply to both lists.";
 
 /* Parses the arguments of --sort, --top and --depth. Returns 0, or PROGRAM_USAGE after a
  * message. */
@@ -300,7 +301,8 @@ static int parse_listing(const char *sort, const char *top, const char *depth, i
     if (depth && program_count_parse("--depth", depth, 1, MODULES_DEPTH, &out->depth))
         return PROGRAM_USAGE;
     if (quick && (sort || top || depth))
-        return program_refuse("--quick measures nothing that --sort, --top or --depth could tell");
+        return program_refuse(
+            "--quick measures no differences, which --sort, --top and --depth require");
     if (top) out->sort = RANK_RELATIVE;
     if (!sort) return 0;
     for (int by = RANK_PATH + 1; by < RANKS; by++)
@@ -314,14 +316,17 @@ int inspect_diff(int argc, char **argv) {
     const char *rtol = NULL, *atol = NULL, *sort = NULL, *top = NULL, *depth = NULL;
     diff_listing listing = {0};
     const program_option table[] = {
-        PROGRAM_VALUE("rtol", "X", "equal is what differs by X times B's value at most", &rtol),
-        PROGRAM_VALUE("atol", "X", "or by X; both together as numpy.allclose", &atol),
-        PROGRAM_FLAG("quick", "don't read what the checksums show to differ", &quick),
-        PROGRAM_FLAG("all", "list the tensors that are the same, too", &listing.all),
-        PROGRAM_VALUE("sort", "relative|max|mean|differing", "list what differs most first", &sort),
-        PROGRAM_VALUE("top", "N", "list N of them alone, by --sort (relative)", &top),
-        PROGRAM_VALUE("depth", "N", "list modules, N levels deep, in place of tensors", &depth),
-        PROGRAM_FLAG("ignore-meta", "compare tensors alone", &ignore_meta),
+        PROGRAM_VALUE("rtol", "X", "elements are equal if they differ by at most X times B's value",
+                      &rtol),
+        PROGRAM_VALUE("atol", "X", "or by at most X; both together: like numpy.allclose", &atol),
+        PROGRAM_FLAG("quick", "do not read tensors that differ according to their checksums",
+                     &quick),
+        PROGRAM_FLAG("all", "list equal tensors, too", &listing.all),
+        PROGRAM_VALUE("sort", "relative|max|mean|differing",
+                      "list the tensors that differ most first", &sort),
+        PROGRAM_VALUE("top", "N", "list only the first N, sorted by relative without --sort", &top),
+        PROGRAM_VALUE("depth", "N", "list modules, N levels deep, instead of tensors", &depth),
+        PROGRAM_FLAG("ignore-meta", "compare only tensors", &ignore_meta),
         {0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage = "diff A B [GLOB...] [options]",
@@ -338,7 +343,7 @@ int inspect_diff(int argc, char **argv) {
     if (!status) status = parse_listing(sort, top, depth, quick, &listing);
     if (status) return status;
     if (quick && options.tolerant)
-        return program_refuse("--quick reads nothing that a tolerance could be held against");
+        return program_refuse("--quick reads no elements, to which a tolerance could apply");
     options.quick = quick;
     options.globs = args + 2;
     options.n_globs = (size_t)n - 2;

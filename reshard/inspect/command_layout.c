@@ -216,8 +216,8 @@ static int open_and_lay_out(const layout_request *q) {
         if (status == PROGRAM_DIFFERS) step_path_note_older(q->ckpt);
     } else {
         if (!asked && dcp_checkpoint_layout(ckpt) == DCP_LAYOUT_GLOBAL)
-            status = program_refuse("%s: its one file is the same for any number of ranks: --world "
-                                    "N is needed, or --mesh, to say of how many",
+            status = program_refuse("%s: a step of layout global is the same for any number of "
+                                    "ranks; specify the ranks by --world N or --mesh AXES",
                                     dcp_checkpoint_path(ckpt));
         else
             status = asked ? rank_mesh_check_heads(&m, ckpt) : 0;
@@ -236,11 +236,12 @@ static const char about[] =
     "  dcp-inspect layout ckpt --world 8 'lm_head.weight'     each rank's box of a tensor\n"
     "  dcp-inspect layout sharded-ckpt                        as its ranks wrote it\n"
     "\n"
-    "Prints who holds what: with --world N as dcp-train on N ranks holds it, and dcp-reshard\n"
-    "--world N writes it: each tensor is cut on dimension 0 into N parts, of which the last\n"
-    "may be smaller or empty. --mesh is dcp-reshard's. A step of layout global needs one of\n"
-    "the two; of one of layout sharded its files are shown without either. GLOBs name\n"
-    "tensors, by path or without /model/, whose boxes are printed.\n"
+    "Prints which rank holds what. --world N shows the boxes that N ranks of dcp-train hold\n"
+    "and that dcp-reshard --world N writes: each tensor is cut on dimension 0 into N parts,\n"
+    "the last of which may be smaller or empty. --mesh is that of dcp-reshard. A step of\n"
+    "layout global requires one of the two options; without them, a step of layout sharded\n"
+    "is shown as its files were written. GLOBs select the tensors whose boxes are printed,\n"
+    "by their paths, with or without /model/.\n"
     "\n"
     "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes,\n"
     "tensors), groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path,\n"
@@ -249,11 +250,12 @@ static const char about[] =
 int inspect_layout(int argc, char **argv) {
     layout_request q = {0};
     const program_option options[] = {
-        PROGRAM_VALUE("world", "N", "as N ranks hold it", &q.world),
-        PROGRAM_VALUE("mesh", "AXES", "as ranks of a mesh do: fsdp=4,tp=2", &q.mesh),
+        PROGRAM_VALUE("world", "N", "show the boxes that N ranks hold", &q.world),
+        PROGRAM_VALUE("mesh", "AXES", "show the boxes that the ranks of a mesh hold: fsdp=4,tp=2",
+                      &q.mesh),
         PROGRAM_VALUE("tp-rule", "GLOB=DIM",
-                      "tensors that tp cuts on DIM (or none); before the built-in rules", &q.rules),
-        PROGRAM_VALUE("svg", "FILE", "draw it, too", &q.svg),
+                      "tp cuts these tensors on DIM (or none); precedes built-in rules", &q.rules),
+        PROGRAM_VALUE("svg", "FILE", "also draw who holds what", &q.svg),
         {0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage =

@@ -182,24 +182,25 @@ static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte
 
 static const char about[] =
     "Common use:\n"
-    "  dcp-inspect ls ckpt             what is there\n"
-    "  dcp-inspect ls ckpt --verify    and whether every byte of it is right\n"
+    "  dcp-inspect ls ckpt             the steps\n"
+    "  dcp-inspect ls ckpt --verify    and whether every byte of each step is right\n"
     "\n"
     "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that\n"
-    "wrote them, and age. State is complete; damaged: a file is missing or its size or user\n"
-    "block is wrong, or about.json is, with the reason at the end; unreadable: it could not be\n"
-    "looked at, which proves no damage (exit status 3); partial: being written, or\n"
-    "left by a killed writer; abandoned: set aside by a run that went back. Of a store with a\n"
-    "directory on each host, it says how many of the hosts, or of the failure domains that were\n"
-    "named, may be lost. Exit status 1 where --verify finds damage.\n"
+    "wrote them, and age. States: complete; damaged: a file is missing, its size or user block\n"
+    "is wrong, or about.json is wrong, with the reason at the end; unreadable: the step could\n"
+    "not be examined, which does not prove damage (exit status 3); partial: being written, or\n"
+    "left by a killed writer; abandoned: set aside by a run that went back. For a store with a\n"
+    "directory on each host, a line says how many hosts, or failure domains if the writer named\n"
+    "any, may be lost. The exit status is 1 if --verify finds damage.\n"
     "\n"
     "JSON: dir, steps (name, step, state, layout, files, bytes, tensors, ranks, age_s,\n"
-    "survives, domains, damage; null where it is not known).";
+    "survives, domains, damage; null if a value is not known).";
 
 int inspect_ls(int argc, char **argv) {
     int json = 0, every_byte = 0;
     const program_option options[] = {
-        PROGRAM_FLAG("verify", "check every byte of every step", &every_byte), {0}};
+        PROGRAM_FLAG("verify", "check every byte of every step that is not partial", &every_byte),
+        {0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage = "ls DIR [--verify] [--json]",
                                      .about = about,

@@ -143,14 +143,14 @@ static int prove_step(const launch *job, dcp_checkpoint *ckpt, char *const *glob
 
 static const char about[] =
     "Common use:\n"
-    "  dcp-inspect prove ckpt                   of the newest complete step\n"
+    "  dcp-inspect prove ckpt                   the newest complete step\n"
     "  dcp-inspect prove ckpt 'model/*' --json\n"
     "\n"
-    "Prints each tensor's CRC-64 and the state id, one number for all tensors' paths, types,\n"
-    "shapes and checksums: equal for equal states, whatever the layout and the ranks, and what\n"
-    "dcp-train --prove-every and dcp_prove tell of a state in memory. All of it is in the step's\n"
-    "tables; only tensors that layout sharded cuts across their rows are read. That the files'\n"
-    "bytes are those is told by verify.\n"
+    "Prints each tensor's CRC-64 and the state id: one number for all tensors' paths, types,\n"
+    "shapes and checksums, equal for equal states, whatever the layout and the ranks.\n"
+    "dcp-train --prove-every and dcp_prove compute the same id for a state in memory. The\n"
+    "checksums come from the step's tables; only tensors that layout sharded cuts across their\n"
+    "rows are read. Whether the files' bytes match the tables is checked by verify.\n"
     "\n"
     "JSON: path, step, layout, files, state_id, tensors (path, dtype, shape, bytes, crc64).";
 

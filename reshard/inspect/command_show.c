@@ -268,26 +268,27 @@ static const char about[] =
     "  dcp-inspect show ckpt                                 the tensors of the newest step\n"
     "  dcp-inspect show ckpt model.norm.weight               a tensor's numbers\n"
     "  dcp-inspect show ckpt 'lm_head.weight[0:2,:]'         a slice of it\n"
-    "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as Python's: -1 is the last\n"
+    "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as in Python: -1 is the last\n"
     "  dcp-inspect show ckpt '*norm.weight[:4]'              each tensor that the glob matches\n"
     "\n"
-    "Without NAME: path, type, shape and size of each tensor. With it: of the elements that\n"
-    "are meant the smallest, largest, mean and standard deviation (of what is finite), how\n"
-    "many are zero, NaN or infinite, and the values. SLICE is numpy's basic slicing:\n"
-    "start:stop:step of either sign in each dimension, plain indices, and '...'. Where there\n"
-    "are more values than --values, the ends of each dimension are printed.\n"
+    "Without NAME: path, type, shape and size of each tensor. With NAME: the values of the\n"
+    "tensor's elements, or of those in SLICE, the smallest, largest, mean and standard\n"
+    "deviation of the finite ones, and how many are zero, NaN or infinite. SLICE is basic\n"
+    "slicing as in numpy: start:stop:step of either sign in each dimension, plain indices, and\n"
+    "'...'. If there are more values than --values, only the ends of each dimension are\n"
+    "printed.\n"
     "\n"
     "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME\n"
     "path, dtype, shape, bytes, start, count, step (of each dimension), shown (the slice's\n"
-    "shape), zeros, nan, inf, min, max, mean, std (where some are finite), values (the first\n"
-    "ones, row by row); with a glob tensors, a list of such objects.";
+    "shape), zeros, nan, inf, min, max, mean, std (if some are finite), values (the first\n"
+    "ones, in row-major order); with a glob tensors, a list of such objects.";
 
 int inspect_show(int argc, char **argv) {
     int json = 0;
     const char *text = NULL;
     uint64_t values = VALUES;
     const program_option options[] = {
-        PROGRAM_VALUE("values", "N", "print so many values at most (64)", &text), {0}};
+        PROGRAM_VALUE("values", "N", "print at most N values (64)", &text), {0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage = "show CKPT [NAME[SLICE]] [--values N] [--json]",
                                      .about = about,

@@ -381,26 +381,26 @@ static const char about[] =
     "Common use:\n"
     "  dcp-inspect stat ckpt                          all of the newest complete step\n"
     "  dcp-inspect stat ckpt 'model/*q_proj*'         some tensors\n"
-    "  dcp-inspect stat ckpt --quick --depth 2        sizes alone, which reads no tensor\n"
+    "  dcp-inspect stat ckpt --quick --depth 2        only sizes, without reading tensors\n"
     "\n"
-    "Prints bytes by kind (model, the optimizer's exp_avg and exp_avg_sq, files, and tables:\n"
-    "what is no tensor), parameters by module, and of the numbers how many are zero, NaN or\n"
-    "infinite, their smallest, largest, mean, standard deviation (of what is finite), and a\n"
-    "histogram of their magnitudes. GLOBs name tensors, by path or without /model/. Of /files\n"
-    "numbers are only told where a GLOB names them. All cores work; under mpirun all ranks\n"
-    "do.\n"
+    "Prints bytes by kind (model, the optimizer's exp_avg and exp_avg_sq, files, and tables,\n"
+    "which are everything outside tensors) and parameters by module. For the numbers, prints\n"
+    "how many are zero, NaN or infinite, the smallest, largest, mean and standard deviation of\n"
+    "the finite ones, and a histogram of their magnitudes. GLOBs select tensors by their\n"
+    "paths, with or without /model/. Numbers in /files are counted only if a GLOB matches\n"
+    "them. All cores work; under mpirun all ranks do.\n"
     "\n"
     "JSON: path, step, layout, files, bytes, table_bytes, parameters, kinds (kind, tensors,\n"
-    "elements, bytes; where it was read zeros, nan, inf, min, max, mean, std, histogram:\n"
+    "elements, bytes; if it was read zeros, nan, inf, min, max, mean, std, histogram:\n"
     "log2, negative, positive), modules (module, depth, tensors, parameters, bytes), tensors\n"
-    "(path, dtype, shape, bytes; where it was read zeros to std).";
+    "(path, dtype, shape, bytes; if it was read zeros to std).";
 
 int inspect_stat(int argc, char **argv) {
     stat_request q = {.depth = DEPTH};
     const char *depth = NULL;
     const program_option options[] = {
         PROGRAM_VALUE("depth", "N", "levels of modules to show (3)", &depth),
-        PROGRAM_FLAG("quick", "sizes alone, from the tables", &q.quick),
+        PROGRAM_FLAG("quick", "print only sizes, from the tables", &q.quick),
         {0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage = "stat CKPT [GLOB...] [options]",

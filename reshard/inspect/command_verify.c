@@ -166,9 +166,10 @@ static const char about[] =
     "  dcp-inspect verify ckpt --all                          all complete steps\n"
     "  mpirun --oversubscribe -n 4 dcp-inspect verify ckpt    four ranks share the reading\n"
     "\n"
-    "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit\n"
-    "status 1 where there is damage; each has a line that names the file and the tensor,\n"
-    "block and bytes, or the structure. 3 where something could not be read, which is no damage.\n"
+    "Reads every byte of a step, past the page cache and on all cores, and checks it. Prints a\n"
+    "line for each damage, with the file and the tensor, block and bytes, or the structure;\n"
+    "the exit status is then 1. If no damage was found, but something could not be read, the\n"
+    "exit status is 3.\n"
     "\n"
     "JSON: path, intact (null: it could not be read), bytes, damage (lines); with --all dir,\n"
     "intact, steps (of these).";

@@ -20,10 +20,9 @@ static const struct command {
     {"verify", "CKPT [--all]", "checks every byte", inspect_verify, 0},
     {"prove", "CKPT [GLOB...]", "prints the tensors' checksums and the state id", inspect_prove, 0},
     {"diff", "A B [GLOB...]", "compares two checkpoints", inspect_diff, 0},
-    {"stat", "CKPT [GLOB...]", "sizes by kind and module, what the numbers are like", inspect_stat,
-     0},
+    {"stat", "CKPT [GLOB...]", "prints sizes by kind and module, and statistics", inspect_stat, 0},
     {"layout", "CKPT [GLOB...] [--world N] [--svg FILE]",
-     "who holds what, as a table and as a drawing", inspect_layout, 1},
+     "shows which rank holds what, as a table or drawing", inspect_layout, 1},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -76,7 +76,7 @@ static inspect_diff_row next_pair(const inspect_differences *d, size_t *i, size_
 static int check_globs(const inspect_diff_options *options, const unsigned char *matched) {
     for (size_t i = 0; i < options->n_globs; i++)
         if (!matched[i])
-            return program_refuse("no tensor of either matches '%s'", options->globs[i]);
+            return program_refuse("no tensor of either checkpoint matches '%s'", options->globs[i]);
     return 0;
 }
 

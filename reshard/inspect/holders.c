@@ -138,7 +138,7 @@ int inspect_holders_make(const dcp_checkpoint *ckpt, const rank_mesh *cut, inspe
     int depth = DEEPEST, world = cut ? cut->world : dcp_checkpoint_files(ckpt);
     *out = (inspect_holders){.ckpt = ckpt, .mesh = cut, .world = world};
     if (cut && dcp_checkpoint_tensors(ckpt) > MOST_BOXES / (size_t)world)
-        return program_refuse("%zu tensors on %d ranks are more boxes than can be looked at",
+        return program_refuse("%zu tensors on %d ranks are more boxes than can be examined",
                               dcp_checkpoint_tensors(ckpt), world);
     out->bytes = calloc((size_t)world + 1, sizeof *out->bytes);
     out->tensors = calloc((size_t)world + 1, sizeof *out->tensors);
@@ -308,9 +308,10 @@ int inspect_holders_draw(const inspect_holders *h, const char *title, const char
     draw_kinds(&d);
     draw_matrix(&d);
     draw_ranks(&d, height - FOOT + 14);
-    svg_text(d.svg, LEFT, height - 18, 12, SVG_START,
-             "above: bytes of each rank; below: who holds how much of what, dark: the most; right: "
-             "all of it");
+    svg_text(
+        d.svg, LEFT, height - 18, 12, SVG_START,
+        "above: bytes of each rank; below: how much of each group a rank holds, dark: the most; "
+        "right: bytes of the group");
     failed = svg_close(d.svg);
     return failed ? program_fail(PROGRAM_FAILED, "cannot write %s: %s", path, strerror(failed)) : 0;
 }

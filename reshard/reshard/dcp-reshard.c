@@ -35,10 +35,10 @@ static int parse_values(reshard_request *s) {
     if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
         return program_refuse("--layout: '%s' is none of global, sharded", s->layout_name);
     if ((s->json || s->svg) && !s->dry_run)
-        return program_refuse("%s is how --dry-run prints the plan: give both",
+        return program_refuse("%s determines how --dry-run prints the plan: give both",
                               s->json ? "--json" : "--svg");
     if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules || s->world_text))
-        program_note("%s says nothing here: a global file serves any mesh and any number of ranks",
+        program_note("%s has no effect here: a global file serves any mesh and any number of ranks",
                      s->mesh_text  ? "--mesh"
                      : s->tp_rules ? "--tp-rule"
                                    : "--world");
@@ -56,7 +56,7 @@ static const char about[] =
     "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
     "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
     "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks share\n"
-    "the work. Nothing is published before the checksums of all tensors were found equal.\n"
+    "the work. The step is published only after the checksums of all tensors were found equal.\n"
     "\n"
     "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as Megatron\n"
     "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.";
@@ -65,20 +65,21 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_VALUE("layout", "global|sharded",
                       "one file for any number of ranks, or one file per rank", &s->layout_name),
-        PROGRAM_VALUE("world", "N", "ranks to cut for (sharded; a global file serves any)",
+        PROGRAM_VALUE("world", "N", "write N files, one per rank; a global file serves any N",
                       &s->world_text),
-        PROGRAM_VALUE("mesh", "AXES", "the same with axes: fsdp=4,tp=2 or fsdp=4,replicate=2",
+        PROGRAM_VALUE("mesh", "AXES", "the same for a mesh: fsdp=4,tp=2 or fsdp=4,replicate=2",
                       &s->mesh_text),
         PROGRAM_VALUE("tp-rule", "GLOB=DIM",
-                      "tensors that tp cuts on DIM (or none); before the built-in rules",
+                      "tp cuts these tensors on DIM (or none); precedes built-in rules",
                       &s->tp_rules),
-        PROGRAM_VALUE("memory", "SIZE", "the most memory that a process takes (256MiB)",
+        PROGRAM_VALUE("memory", "SIZE", "the most memory that a process uses (256MiB)",
                       &s->memory_text),
         PROGRAM_FLAG("force", "replace the step in DST", &s->force),
-        PROGRAM_FLAG("take-over", "take DST from a writer that has ended, where locks do not tell",
+        PROGRAM_FLAG("take-over",
+                     "take over DST from a writer that has ended, if there are no locks",
                      &s->take_over),
-        PROGRAM_VALUE("svg", "FILE",
-                      "of --dry-run: draw which old rank's bytes go to which new one", &s->svg),
+        PROGRAM_VALUE("svg", "FILE", "with --dry-run: also draw the bytes from old to new ranks",
+                      &s->svg),
         {0}};
     const program_command program = {
         .name = "dcp-reshard",
@@ -113,8 +114,8 @@ static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     if (status) return status;
     for (size_t i = 0; i < n; i++)
         if (steps[i].step == dcp_checkpoint_step(ckpt))
-            status = program_refuse("%s/%s: is there already; --force replaces it", s->dst,
-                                    steps[i].name);
+            status =
+                program_refuse("%s/%s: already exists; --force replaces it", s->dst, steps[i].name);
     free(steps);
     return status;
 }
@@ -186,12 +187,12 @@ static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, i
     if (s->layout == DCP_LAYOUT_SHARDED) shards += (uint64_t)(s->mesh.world / size);
     uint64_t fixed = memory_now() + tensors * shards * BOX_BYTES + REST;
     if (fixed + DCP_REWRITE_LEAST > s->memory)
-        return program_refuse("--memory: %" PRIu64
-                              " MiB are too little: the tables of these %" PRIu64
-                              " boxes and the least buffers take %s: allow more, or share the work "
-                              "among more processes by mpirun",
-                              s->memory / MIB, tensors * shards,
-                              program_bytes_text(fixed + DCP_REWRITE_LEAST, needed));
+        return program_refuse(
+            "--memory: %" PRIu64 " MiB are not enough: the tables of these %" PRIu64
+            " boxes and the smallest buffers require %s: allow more, or share the work "
+            "among more processes by mpirun",
+            s->memory / MIB, tensors * shards,
+            program_bytes_text(fixed + DCP_REWRITE_LEAST, needed));
     *out = s->memory - fixed < MOST ? s->memory - fixed : MOST;
     return 0;
 }

@@ -205,8 +205,8 @@ void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_label
         print_rank(rank, &f->ranks[r], r < f->new ? file : "");
     }
     print_rank("all", &f->total, "");
-    printf("\nread: bytes of the old rank's file. moved: of what the new rank's file gets, what "
-           "lay with another old rank.\n");
+    printf("\nread: bytes of the old rank's file. moved: those bytes of the new rank's file that "
+           "come from the file of another old rank.\n");
 }
 
 static json_t *rank_json(const reshard_traffic *f, const reshard_traffic_labels *l, int r) {
@@ -323,7 +323,7 @@ static int draw_sankey(const reshard_traffic *f, const char *mesh, const char *p
     sankey k = {.f = f, .left = 150, .right = width - 150};
     if (f->total.written) k.scale = (height - (most - 1) * GAP) / (double)f->total.written;
     int code =
-        svg_open(path, width, height + TOP + 24, "dcp-reshard: who gives what to whom", &k.s);
+        svg_open(path, width, height + TOP + 24, "dcp-reshard: bytes from old to new ranks", &k.s);
     if (code) return code;
     svg_text(k.s, width / 2, 26, 16, SVG_MIDDLE, head(f, mesh, text));
     svg_text(k.s, k.left, 50, 13, SVG_END, "old ranks");
@@ -412,7 +412,7 @@ static void draw_scale(const matrix *m, double y) {
         svg_heat((i + 0.5) / STEPS, color);
         svg_rect(m->s, m->x + 16 + i * WIDTH, y, WIDTH, 14, color, NULL);
     }
-    snprintf(text, sizeof text, "%s a cell; a cell is %d old by %d new rank%s",
+    snprintf(text, sizeof text, "%s per cell; a cell is %d old by %d new rank%s",
              program_bytes_text(m->most, bytes), m->old.each, m->new.each,
              m->new.each == 1 ? "" : "s");
     svg_text(m->s, m->x + 24 + STEPS * WIDTH, y + 12, 12, SVG_START, text);
@@ -433,8 +433,8 @@ static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *p
     }
     double width = m.new.cells *m.cell, bottom = m.y + m.old.cells *m.cell;
     if (width < 480) width = 480; /* room for the texts */
-    int code =
-        svg_open(path, m.x + width + 40, bottom + 60, "dcp-reshard: who gives what to whom", &m.s);
+    int code = svg_open(path, m.x + width + 40, bottom + 60,
+                        "dcp-reshard: bytes from old to new ranks", &m.s);
     if (!code) {
         svg_text(m.s, m.x, 36, 16, SVG_START, head(f, mesh, text));
         draw_cells(&m);

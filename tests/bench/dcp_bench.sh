@@ -36,7 +36,7 @@ expect_objects 1 load 1
 
 for other in "--layers 2 --vocab 51" "--layers 3 --vocab 50" "--layers 1 --vocab 50"; do
     expect_status 2 "${mpirun[@]}" 2 "$bench" load dir --hidden 24 $other
-    [ "$(grep -c 'other sizes: give the' err)" = 1 ] || fail "no hint: $(cat err)"
+    [ "$(grep -c 'other sizes: pass the' err)" = 1 ] || fail "no hint: $(cat err)"
 done
 for op in save async load; do
     expect_status 0 "${mpirun[@]}" 2 "$bench" $op dir "${small[@]}" --dry-run

@@ -73,7 +73,7 @@ PY
 
 # No incomplete folder appears, and nothing is overwritten without --force.
 gives 2 dcp-export "$dir/c" "$dir/hf"
-says "is there already"
+says "already exists"
 mkdir "$dir/mine" "$dir/empty"
 touch "$dir/mine/thesis.tex"
 gives 2 dcp-export "$dir/c" "$dir/mine" --force

@@ -5,7 +5,7 @@
 gives 0 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
 notes dcp-export "$dir/c" "$dir/bf16.h5" --format hdf5 --dtype bf16
 gives 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5
-says "is there already"
+says "already exists"
 gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/model.h5" --format hdf5 --force
 state=$(echo "$dir"/c/step-*/state.h5)
 cp "$state" "$dir/before.h5"

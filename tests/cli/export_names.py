@@ -112,7 +112,7 @@ def test_force_replaces_exports_only():
     checkpoint("plain", PLAIN, config=None)
     shutil.copy("plain/step-00000001/state.h5", "other.h5")
     said = run("dcp-export", "plain", "other.h5", "--format", "hdf5", "--force", expect=2)
-    check("other.h5: is no earlier export to HDF5" in said, said)
+    check("other.h5: is not an earlier export to HDF5" in said, said)
 
 
 def test_a_beginning_that_only_some_names_have_stays():
@@ -129,9 +129,9 @@ def check_refused(case, tensors, said, all_ranks=(0,)):
     for ranks in all_ranks:
         for form in "safetensors", "hdf5":
             found = run("dcp-export", case, f"{case}-hf", "--format", form, expect=2, ranks=ranks)
-            check(all(text in found for text in (*said, "start at random", "--allow-mismatch")), f"{case}: {found}")
+            check(all(text in found for text in (*said, "initialize missing ones at random", "--allow-mismatch")), f"{case}: {found}")
             check(not os.path.exists(f"{case}-hf"), f"{case}: was written")
-            check(found.count("start at random") == 1, f"{case}: said by each rank")
+            check(found.count("initialize missing ones at random") == 1, f"{case}: said by each rank")
     check(said[0] in run("dcp-export", case, "plan", "--dry-run", expect=2), f"{case}: --dry-run")
     found = run("dcp-export", case, f"{case}-hf", "--allow-mismatch", err=True)
     check(said[0] in found and st_read.read(f"{case}-hf") == tensors, f"{case}: {found}")
@@ -139,13 +139,13 @@ def check_refused(case, tensors, said, all_ranks=(0,)):
 
 def test_a_missing_layer_is_refused():
     tensors = {n: t for n, t in FITTING.items() if not n.startswith("model.layers.1.")}
-    said = ["model.layers.1.self_attn.q_proj.weight [4,4] is missing, config.json asks for it"]
+    said = ["model.layers.1.self_attn.q_proj.weight [4,4] is missing, but config.json requires it"]
     check_refused("layer", tensors, said, all_ranks=(0, 2))
 
 
 def test_another_shape_is_refused():
     tensors = {**FITTING, "lm_head.weight": values("F32", (4, 6))}
-    said = ["lm_head.weight is [4,6], config.json asks for [6,4]"]
+    said = ["lm_head.weight is [4,6], but config.json requires [6,4]"]
     check_refused("narrow", tensors, said)
 
 

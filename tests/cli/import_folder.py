@@ -126,7 +126,7 @@ def test_an_optimizer_that_is_left_out_is_reported():
         shutil.copy("one/model.safetensors", f"one/{part}.safetensors")
     said = run("dcp-import", "one", "moments-ckpt", err=True)
     check(said.count("not imported") == 1 and "one/optimizer-00001-of-00002.safetensors: not imported; "
-          "--with-optimizer takes" in said, said)
+          "--with-optimizer imports the moments" in said, said)
 
 
 def test_pickled_weights_are_refused_with_the_remedy():
@@ -160,10 +160,10 @@ def test_moments_that_are_no_moments_of_the_model_are_refused():
     for told, expect, tensors in (
             ("exp_avg.v belongs to no tensor of the model", 1, {"exp_avg.v": W}),
             ("alone belongs to no tensor", 1, {"alone": W}),
-            ("step.w, how many updates were made of a parameter, is missing", 1, {"exp_avg.w": W}),
-            ("step.w, how many updates were made of a parameter, is no number", 1, {"exp_avg.w": W, "step.w": W}),
+            ("step.w, the number of a parameter's updates, is missing", 1, {"exp_avg.w": W}),
+            ("step.w, the number of a parameter's updates, is not a number", 1, {"exp_avg.w": W, "step.w": W}),
             ("exp_avg.w has another shape than w", 1, {"exp_avg.w": values("F32", (3, 2)), "step.w": ONE}),
-            ("those of weights of type F32, half is BF16", 2, {"exp_avg.half": values("F32", (2,)), "step.half": ONE})):
+            ("require weights of type F32, but half is BF16", 2, {"exp_avg.half": values("F32", (2,)), "step.half": ONE})):
         with cases.part(told):
             write("weights/optimizer.safetensors", tensors)
             for ranks in (0,) if expect == 1 else (0, 2):
@@ -240,23 +240,23 @@ def test_tensors_that_fit_are_taken_in_silence():
 
 def test_a_missing_tensor_is_refused():
     without = {n.removeprefix("model."): t for n, t in FITTING.items() if n != "model.norm.weight"}
-    check_refused(folder("base", without, MODEL), ["base: model.norm.weight [4] is missing, config.json asks for it"])
+    check_refused(folder("base", without, MODEL), ["base: model.norm.weight [4] is missing, but config.json requires it"])
 
 
 def test_a_surplus_tensor_is_refused():
     check_refused(folder("tied", {**FITTING, "x.y": values("U8", (2, 3))}, TIED),
-                  ["tied: x.y [2,3] is surplus, config.json asks for no such tensor"])
+                  ["tied: x.y [2,3] is surplus: config.json requires no such tensor"])
 
 
 def test_another_shape_is_refused():
-    check_refused(folder("narrow", NARROW, MODEL), ["narrow: lm_head.weight is [4,6], config.json asks for [6,4]"],
+    check_refused(folder("narrow", NARROW, MODEL), ["narrow: lm_head.weight is [4,6], but config.json requires [6,4]"],
                   all_ranks=(0, 2))
 
 
 def test_differences_of_one_pattern_are_one_line():
     many = {**FITTING, **{f"more.{i}": values("U8", (1,)) for i in range(11)}}
     check_refused(folder("eleven", many, MODEL),
-                  ["eleven: more.* [1] is surplus, config.json asks for no such tensor (11 tensors)"])
+                  ["eleven: more.* [1] is surplus: config.json requires no such tensor (11 tensors)"])
 
 
 def test_twelve_differences_are_listed():
@@ -287,7 +287,7 @@ def test_a_configuration_that_dcp_train_would_refuse_is_reported():
 def test_a_configuration_without_a_type_is_reported_after_other_files():
     folder("typeless", FITTING, {})
     shutil.copy("typeless/model.safetensors", "typeless/other.safetensors")
-    check_taken("typeless", ["typeless/other.safetensors: not a file of the model, which is model.safetensors alone",
+    check_taken("typeless", ["typeless/other.safetensors: not a file of the model, which is only model.safetensors",
                              "typeless/config.json: model_type is missing"])
 
 
@@ -319,10 +319,10 @@ def check_tied(head, told):
     """Import and export report `told` times that weights are tied and yet differ."""
     folder("tied", {**FITTING, "lm_head.weight": head}, TIED)
     said = run("dcp-import", "tied", "tied-ckpt", err=True)
-    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: transformers uses the latter "
-                     "alone, and dcp-train takes neither") == told and bool(said) == bool(told), said)
+    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: transformers uses only the "
+                     "latter, and dcp-train refuses such weights") == told and bool(said) == bool(told), said)
     said = run("dcp-export", "tied-ckpt", "tied-back", err=True)
-    check(said.count("and they differ: both are written, and transformers uses the latter") == told and bool(said) == bool(told), said)
+    check(said.count("and they differ: both are written, and transformers uses only the latter") == told and bool(said) == bool(told), said)
 
 
 def test_a_copy_of_tied_weights_is_not_reported():
@@ -372,7 +372,7 @@ def test_an_index_may_not_name_a_missing_head_that_is_not_tied():
 
 
 def test_an_unknown_model_may_tie_its_head():
-    check_index(GEMMA, ['model_type "gemma"', f"{HEAD}: taken for tied weights"])
+    check_index(GEMMA, ['model_type "gemma"', f"{HEAD}: assumed to be tied to the embedding"])
 
 
 def test_an_unknown_model_that_ties_nothing_needs_its_head():
@@ -454,7 +454,7 @@ def test_only_force_replaces_a_step():
     cases.use(small)
     folder("one", {"w": values("F32", (3,), seed=1)})
     err = run("dcp-import", "one", "ckpt", expect=2)
-    check("ckpt/step-00000000: is there already; --force replaces it" in err, err)
+    check("ckpt/step-00000000: already exists; --force replaces it" in err, err)
     run("dcp-import", "one", "ckpt", "--force", ranks=2)
     run("dcp-export", "ckpt", "back")
     check(content("back/model.safetensors") == content("one/model.safetensors"), "--force did not replace")

@@ -138,7 +138,7 @@ def test_the_text_lists_differences_only():
                   "shape differs /model/shape F32 [4, 6] against F32 [6, 4]", "only in A     /model/gone",
                   "only in B     /model/new", "3 to or from NaN or infinity",
                   "/model/zeros F32 [6, 6]: 2 of 36 elements, max 0.001",
-                  "1 in their bits alone (0 and -0, or NaNs)", "/model/whole I64 [7, 11]: 2 of 77",
+                  "1 only in their bits (0 and -0, or NaNs)", "/model/whole I64 [7, 11]: 2 of 77",
                   "meta          lr: 0.1 against 0.2", "meta          model.act: nothing against",
                   "15 tensors: 3 same, 8 changed, 1 dtype differs", "meta differs"):
         assert words in text, (words, text)

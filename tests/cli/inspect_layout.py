@@ -226,7 +226,7 @@ def test_a_drawing_that_cannot_be_written_fails():
 
 def test_one_file_needs_a_number_of_ranks():
     run("layout", made(), status=2)
-    assert "the same for any number of ranks: --world N is needed, or --mesh" in run.said
+    assert "the same for any number of ranks; specify the ranks by --world N or --mesh" in run.said
 
 
 def test_wrong_arguments_are_refused():

@@ -130,7 +130,7 @@ def test_what_is_no_slice_is_refused():
     for index in ("0,0,0,0", "::0", "0:1:1:1", "1.5", ":,x", "None", "0]", "", "...,...", "0,1,2,..,"):
         with cases.part(index):
             run("show", steps()[0], f"x[{index}]", status=2)
-            assert "is no slice" in run.said, run.said
+            assert "is not a slice" in run.said, run.said
 
 
 def test_an_index_out_of_range_is_refused():

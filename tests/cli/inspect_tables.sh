@@ -43,7 +43,7 @@ gives 2 dcp-inspect show "$dir/c/step-00000003" "no*match"
 says "no tensor matches 'no\*match'"
 for slice in "[" "[]" "[0:1" "[0,0,0,0,0]" "[x]" "[::0]" "[0:1:2:3]" "[...,...]" "[99999999999999999999]"; do
     gives 2 dcp-inspect show "$dir/c/step-00000003" "layer.0.f32$slice"
-    says "is no slice"
+    says "is not a slice"
 done
 gives 1 dcp-inspect show "$dir/c/step-00000006"
 mkdir "$dir/empty"

@@ -41,7 +41,7 @@ prints "shard-00001-of-00002.h5"
 
 # An existing step stays unless --force is given.
 gives 2 dcp-reshard "$dir/s4" "$dir/s8" --layout global
-says "is there already"
+says "already exists"
 gives 2 dcp-reshard "$dir/s4/$step" "$dir/s4" --layout global
 says "same directory"
 gives 2 dcp-reshard "$dir/s4" "$dir/./s4" --layout global

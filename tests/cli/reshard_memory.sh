@@ -24,7 +24,7 @@ step=$(cd "$dir/g" && echo step-*)
 same "$dir/g/$step/state.h5" "$dir/back/$step/state.h5"
 
 gives 2 dcp-reshard "$dir/g" "$dir/dst" --layout global --memory 20MiB
-says "20 MiB are too little"
+says "20 MiB are not enough"
 for size in 0 x 5XB -1; do
     gives 2 dcp-reshard "$dir/g" "$dir/dst" --layout global --memory $size
     says "is not a size"

@@ -65,7 +65,7 @@ says "missing argument CKPT; try"
 gives 2 dcp-bench save
 says "missing argument DIR; try"
 gives 2 dcp-reshard "$dir/nowhere" b --layout global --world 4
-says "--world says nothing here: a global file serves any mesh and any number of ranks"
+says "--world has no effect here: a global file serves any mesh and any number of ranks"
 
 gives 2 dcp-import "$dir/nowhere" "$dir/dst"
 says nowhere

@@ -127,8 +127,8 @@ def test_a_wrong_voice_is_refused():
     refused("go together", "--voice", "anna")
     refused("go together", "--voice-from", "voice.safetensors")
     refused("letters, digits", "--voice", "an na", "--voice-from", "voice.safetensors")
-    refused("speakers is no F32 of [1,16]", "--voice", "anna", "--voice-from", "two.safetensors")
-    refused("speakers is no F32 of [1,16]", "--voice", "anna", "--voice-from", "small.safetensors")
+    refused("speakers is not an F32 tensor of shape [1,16]", "--voice", "anna", "--voice-from", "two.safetensors")
+    refused("speakers is not an F32 tensor of shape [1,16]", "--voice", "anna", "--voice-from", "small.safetensors")
     refused("--voice-from: cannot open nowhere", "--voice", "anna", "--voice-from", "nowhere")
     refused("not a safetensors file?; give it the records", "--voice", "anna", "--voice-from", "config.json")
 
