@@ -177,8 +177,8 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
                             folder);
     return program_fail(PROGRAM_DIFFERS,
                         "%s: these are not the tensors of its config.json, and dcp-train would "
-                        "refuse them: correct "
-                        "one of the two; --allow-mismatch imports them as they are",
+                        "refuse them: correct one of the two; --allow-mismatch imports them as "
+                        "they are",
                         folder);
 }
 

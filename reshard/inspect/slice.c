@@ -161,8 +161,7 @@ int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_sl
     int status = bracket ? parse_parts(bracket + 1, out) : 0;
     if (status < 0)
         return program_refuse("'%s' is not a slice of %s: write [0:2,:], one part for each of its "
-                              "%u dimensions, as in "
-                              "Python",
+                              "%u dimensions, as in Python",
                               bracket, out->tensor->path, out->tensor->ndim);
     return status;
 }
