@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Man pages of section 3 from the public headers, whose comments are the manual.
+"""Makes the man pages of section 3 from the public headers, whose comments are the manual.
 
     section3.py HEADERS CHANGELOG VERSION OUT
 
-Writes OUT/dcp_save.3 from HEADERS/save.h, and so on, a page for each header, and for each function and
-type another one that leads there (.so). The date is that of the newest version in CHANGELOG."""
+Writes a page for each header, such as OUT/dcp_save.3 for HEADERS/save.h. For each function and type of a header, writes
+another page that refers to the header's page (.so). The date is that of the newest version in CHANGELOG."""
 import os, re, sys
 
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
-HIDDEN = re.compile(r"DCP_(API|PRINTF|SIZED)\b|\w+_ENUM\b|DCP_\w+_HP?P?\b")  # of the headers themselves
+HIDDEN = re.compile(r"DCP_(API|PRINTF|SIZED)\b|\w+_ENUM\b|DCP_\w+_HP?P?\b")  # macros for the headers' own use
 
 
 def comment_lines(text):
-    """A comment's lines, without what makes it one."""
+    """Returns the lines of a comment, without the asterisks at their beginnings."""
     lines = [re.sub(r"^ ?\* ?", "", line).rstrip() for line in text.split("\n")]
     return [lines[0].strip()] + lines[1:]
 
 
 def items(text):
-    """What a header declares: (kind, code, comment's lines); kind is text, macro, type or function."""
+    """Returns what a header contains, as a list of (kind, code, lines of the comment). kind is text, macro, type or
+    function; text is a comment without a declaration."""
     at, comment, found = 0, None, []
     text = re.sub(r"#ifdef __cplusplus\n.*?\n(?=#else|#endif)", "", text, flags=re.S)
     pattern = re.compile(r"/\*.*?\*/|#(?:[^\n\\]|\\\n|\\.)*|\n[ \t]*\n|[^\s/#]", re.S)
@@ -26,7 +27,7 @@ def items(text):
         token, at = m.group(), m.end()
         if token.startswith("/*"):
             comment = comment_lines(COMMENT.fullmatch(token).group(1))
-        elif token.isspace():  # a paragraph of its own, or the end of a group
+        elif token.isspace():  # a blank line: the comment before it, if any, belongs to no declaration
             found.append(("text", "", comment or []))
             comment = None
         elif token.startswith("#"):
@@ -37,11 +38,11 @@ def items(text):
         else:
             end = end_of_declaration(text, m.start())
             code, at = text[m.start():end], end
-            after = re.compile(r"[ \t]*/\*(.*?)\*/", re.S).match(text, at)  # on the same line
+            after = re.compile(r"[ \t]*/\*(.*?)\*/", re.S).match(text, at)  # a comment on the same line
             if after:
                 at, comment = after.end(), (comment or []) + comment_lines(after.group(1))
             kind = "function" if code.startswith("DCP_API") else "type"
-            if kind == "function":  # lines that go on stay below the first parameter
+            if kind == "function":  # keeps continued lines below the first parameter
                 code = re.sub(r"\n {8}", "\n", code[len("DCP_API "):])
             found.append((kind, code, comment))
             comment = None
@@ -49,13 +50,13 @@ def items(text):
 
 
 def end_of_declaration(text, at):
-    """After the semicolon that is in no braces and no comment."""
+    """Returns the position after the first semicolon that is neither in braces nor in a comment."""
     depth = 0
     for m in re.compile(r"/\*.*?\*/|[{};]", re.S).finditer(text, at):
         depth += {"{": 1, "}": -1}.get(m.group(), 0)
         if m.group() == ";" and depth == 0:
             return m.end()
-    raise SystemExit(f"section3.py: a declaration without an end: {text[at:at + 60]}")
+    raise SystemExit(f"section3.py: this declaration has no end: {text[at:at + 60]}")
 
 
 def name_of(kind, code):
@@ -80,7 +81,8 @@ def verbatim(lines):
 
 
 def prose(lines):
-    """A comment: paragraphs are filled; from an indented line on, lines stay as they are."""
+    """Formats a comment. Paragraphs are filled, but the lines of a paragraph from its first to its last indented line
+    stay as they are."""
     out, block = [], []
     for line in list(lines) + [""]:
         if line:
@@ -101,7 +103,8 @@ def prose(lines):
 
 
 def groups(found):
-    """Functions that follow each other without a comment or a blank line share the first one's comment."""
+    """Returns (codes, comment) for each group of functions. Functions that follow each other without a comment or a
+    blank line are one group, which has the comment of the first."""
     out, is_open = [], False
     for kind, code, comment in found:
         if kind == "function":

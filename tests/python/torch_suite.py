@@ -43,9 +43,9 @@ FILES = {  # below test/distributed; with the tests that are examined
 }
 TOO = "fails with torch's storage, too"
 REASONS = [  # for tests that do not pass with libdcp: a pattern for "Class.test ranks", and the reason
-    (r"test_storage_meta", "asks for ids of the save and the load, which only torch's class has"),
-    (r"test_version_key_in_planner_data", "asks for the version of torch's file format"),
-    (r"test_overwrite", "each save is a step of its own, so nothing is overwritten, or could be"),
+    (r"test_storage_meta", "requires ids of the save and the load, which only torch's class has"),
+    (r"test_version_key_in_planner_data", "requires the version of torch's file format"),
+    (r"test_overwrite", "each save is a separate step, so a save never overwrites another one"),
     (r"(CheckpointableReshard.*|with_uneven_shards|test_e2e_compile.*type1) 2$", "made for 4 ranks; " + TOO),
     (r"SharedTensor.*_shard_tensor.* 4$|WithCaching.* 4$", "made for 2 ranks; " + TOO),
     (r"HSDPCheckpoint.* 2$", "made for 4 ranks: on 2 torch has no DTensors; " + TOO),

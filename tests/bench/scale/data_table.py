@@ -66,45 +66,45 @@ def simulated(row):
 def requests(key):
     return [
         (f"{key}: median", lambda ops, row: size(row[key]["median"])),
-        ("share of bytes in those of 1 MiB and more",
+        (f"share of bytes in {key} of 1 MiB and more",
          lambda ops, row: f"{row[key]['in_large']:.3f}"),
-        ("and that begin on a MiB", lambda ops, row: f"{row[key]['in_aligned']:.3f}"),
+        (f"share of bytes in such {key} that begin on a MiB", lambda ops, row: f"{row[key]['in_aligned']:.3f}"),
         ("most ranks that touch one MiB", lambda ops, row: row[key]["most_ranks_of_mib"]),
-        ("ranks that do any", lambda ops, row: f"{row[key]['ranks']:,}"),
-        ("most bytes of such a rank over the mean",
+        (f"ranks with {key}", lambda ops, row: f"{row[key]['ranks']:,}"),
+        ("most bytes of such a rank, relative to the mean",
          lambda ops, row: f"{row[key]['most_over_mean']:.2f}"),
-        ("bytes over those of the state",
+        (f"bytes of {key}, relative to the state",
          lambda ops, row: share(row[key]["bytes"], row["state_bytes"])),
     ]
 
 
 TRAVEL = [
-    ("bytes between hosts over those of the state",
+    ("bytes between hosts, relative to the state",
      lambda ops, row: share(row["data"]["between"], row["state_bytes"])),
-    ("bytes within hosts over those of the state",
+    ("bytes within hosts, relative to the state",
      lambda ops, row: share(within(row), row["state_bytes"])),
     ("messages with data", lambda ops, row: f"{row['data']['n']:,.0f}"),
     ("half of their bytes are in messages of at least",
      lambda ops, row: size(row["data"]["usual"])),
     ("peers of a rank, with data", lambda ops, row: f"{row['data']['peers']:,}"),
-    ("peers of a rank, beside", lambda ops, row: f"{row['other']['peers']:,}"),
+    ("peers of a rank, without data", lambda ops, row: f"{row['other']['peers']:,}"),
     ("collectives that move data", lambda ops, row: f"{row['data_collectives']:,}"),
-    ("of those: nothing travels", lambda ops, row: f"{row['empty_collectives']:,}"),
+    ("those of them in which no bytes travel", lambda ops, row: f"{row['empty_collectives']:,}"),
 ]
 
 MEMORY = [
-    ("memory per rank, most", lambda ops, row: f"{row['mib_most']:.1f} MiB"),
+    ("most memory of a rank", lambda ops, row: f"{row['mib_most']:.1f} MiB"),
     ("simulated", lambda ops, row: simulated(row)),
 ]
 
 TABLES = {
     "save_kept": requests("writes") + TRAVEL + [
-        ("collectives beside: first, second, kept plan",
+        ("other collectives: first save, second save, save with kept plan",
          lambda ops, row: ", ".join(str(ops[op]["collectives"]) for op in
                                     ("save_first", "save_again", "save_kept"))),
     ] + MEMORY,
     "load": requests("reads") + TRAVEL + [
-        ("collectives beside: open, load",
+        ("other collectives: open, load",
          lambda ops, row: f"{ops['open_step']['collectives']}, {row['collectives']}"),
         ("memory of the open step", lambda ops, row: f"{ops['open_step']['mib_most']:.1f} MiB"),
     ] + MEMORY,
