@@ -163,7 +163,7 @@ def test_moments_that_are_no_moments_of_the_model_are_refused():
             ("step.w, the number of a parameter's updates, is missing", 1, {"exp_avg.w": W}),
             ("step.w, the number of a parameter's updates, is not a number", 1, {"exp_avg.w": W, "step.w": W}),
             ("exp_avg.w has another shape than w", 1, {"exp_avg.w": values("F32", (3, 2)), "step.w": ONE}),
-            ("require weights of type F32, but half is BF16", 2, {"exp_avg.half": values("F32", (2,)), "step.half": ONE})):
+            ("moments require weights of type F32, but half is BF16", 2, {"exp_avg.half": values("F32", (2,)), "step.half": ONE})):
         with cases.part(told):
             write("weights/optimizer.safetensors", tensors)
             for ranks in (0,) if expect == 1 else (0, 2):

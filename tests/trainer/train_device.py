@@ -115,7 +115,7 @@ def test_offload_to_a_file_is_refused_on_a_device():
     train_lib.TRAINER = FENCED
     _, err = train(1, config("config.json", device="cuda", checkpoint={"dir": "none"},
                              fsdp={"cpu_offload": True, "offload_path": "."}), expect=2)
-    check("fsdp.offload_path: not with device cuda" in messages(err)[-1], f"offload: {err}")
+    check("fsdp.offload_path: not possible with device cuda" in messages(err)[-1], f"offload: {err}")
 
 
 cases.main()

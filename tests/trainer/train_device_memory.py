@@ -66,7 +66,7 @@ def test_a_device_that_is_too_small_is_refused():
     err = run("ckpt", expect=3, steps=2, FENCED_MEMORY=str(room))
     said = messages(err)[-1]
     check("out of memory: 2 ranks on the device fenced need " in said, said)
-    needs, free = map(float, re.search(r"need ([0-9.]+) MiB, where ([0-9.]+) of", said).groups())
+    needs, free = map(float, re.search(r"need ([0-9.]+) MiB, but ([0-9.]+) of", said).groups())
     check(abs(needs - 2 * planned) < 0.03 and abs(free - room / MIB) < 0.02, f"{planned} and {room}: {said}")
     for word in "parameters, gradients and moments", "gathered units", "activations", "partial sums", "cpu_offload":
         check(word in said, said)

@@ -235,7 +235,7 @@ def test_weights_that_are_not_finite_are_blamed_and_not_the_learning_rate():
     c = config(model=SOURCE_FOLDER, init="no-number", max_steps=2, data={"sequence_length": 32},
                checkpoint={"dir": "no-ckpt"})
     _, err = train(1, c, expect=3)
-    check("before any update was made" in messages(err)[-1] and "look for that in no-number" in messages(err)[-1] and
+    check("before any update was made" in messages(err)[-1] and "look for them in no-number" in messages(err)[-1] and
           "optimizer.params.lr" not in messages(err)[-1], err)
 
 

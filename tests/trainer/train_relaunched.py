@@ -91,7 +91,7 @@ def test_a_store_that_stays_in_use_ends_the_run():
     cases.use(finished)
     hold()
     err = ends(launch("-n", "2", "--grace", "0.5"), 2)
-    check(err.count("waiting for up to 0.5 s (dcp-run --grace), since") == 1, err)
+    check(err.count("waiting for up to 0.5 s (dcp-run --grace), because") == 1, err)
     check("is in use by another writer" in messages(err)[-1] and "start 2, " not in err, err)
 
 

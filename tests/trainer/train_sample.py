@@ -187,7 +187,7 @@ def test_wrong_ids_are_refused():
     for word in "259", "-1", "+5", "0x10", "1.0", "1e2", "12a", "1,2", "4294967296", "18446744073709551617", "\u0662":
         refused(f"--ids: '{word}' is not a token of the model, whose vocab_size is 259; give ids from 0 to 258",
                 "--sample", f"1 {word} 2", "one", "--ids")
-    refused(f"--ids: '{'9' * 40}' is no token", "--sample", "9" * 5000, "one", "--ids")
+    refused(f"--ids: '{'9' * 40}' is not a token", "--sample", "9" * 5000, "one", "--ids")
 
 
 def tokens(out, *texts):

@@ -183,7 +183,7 @@ def test_model_configurations():
             ({"hidden_act": "mish"}, 'hidden_act "mish"', "is not supported", "add: model.hidden_act=silu"),
             ({"hidden_act": 3}, "hidden_act", "is not a name", "such as silu"),
             ({"attention_dropout": 0.1}, "attention_dropout 0.1", "is not supported", "add: model.attention_dropout=0"),
-            ({"rope_scaling": 3}, "rope_scaling", "is not an object", 'as {"rope_type": "default"} is'),
+            ({"rope_scaling": 3}, "rope_scaling", "is not an object", 'such as {"rope_type": "default"}'),
             ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor", "is missing", "this rope_type needs it"),
             ({"rope_theta": 0}, "rope_theta", "is 0, which is too small", "at least 1"),
             ({"num_experts": 8}, "num_experts 8", "experts are not supported", "add: model.num_experts=null"),
