@@ -4,6 +4,7 @@
 #include <math.h>
 #include <mpi.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ typedef struct options {
     sample_options sample;    /* sample.text is NULL without --sample */
     uint64_t ranks;           /* for --plan */
     uint64_t prove_every;     /* 0 if not given */
-    int plan, print_config, print_keys, dry_run;
+    bool plan, print_config, print_keys, dry_run;
 } options;
 
 static const char usage[] = "CONFIG.json [key.path=value ...]\n"
@@ -72,7 +73,7 @@ static int misuse(const char *what) {
     return PROGRAM_USAGE;
 }
 
-static int is_sampling(const options *o) { return o->sample.text != NULL; }
+static bool is_sampling(const options *o) { return o->sample.text != NULL; }
 
 static int check_options(const options *o, const char *ranks, int n_args) {
     if (o->print_keys + o->print_config + o->plan + o->dry_run + (o->plot != NULL) +

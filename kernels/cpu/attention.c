@@ -3,6 +3,7 @@
  * run over blocks and heads in ascending order, so their order depends only on the shape. Heads in
  * bf16 are widened into scratch, and results are rounded from scratch into the output. */
 #include <math.h>
+#include <stdbool.h>
 
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
@@ -31,7 +32,7 @@ typedef struct row_view {
  * is fp32. */
 enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
 
-static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
+static bool is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
 
 static size_t keys_of(const kernels_attention *s) { return s->past + s->sequence; }
 

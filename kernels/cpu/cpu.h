@@ -3,13 +3,15 @@
  * cpu_norm_fill. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 
 typedef struct cpu_bf16 cpu_bf16;
 
 typedef struct cpu_state {
     char description[64];
-    int product_failed;
+    bool product_failed;
     cpu_bf16 *bf16; /* NULL if the processor has no products of bf16 */
     float *wide;    /* if bf16 is NULL: widened operands of products */
     size_t wide_elems;

@@ -1,13 +1,14 @@
 /* Makes rows from inputs: embeddings, and patches of images. The gradients of an embedding are
  * added in the order of the tokens. */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
 static void put_row(float *out, const float *from, size_t dim, unsigned flags) {
-    const int adds = (flags & KERNELS_ADD) != 0, rounds = (flags & KERNELS_ROUND) != 0;
+    const bool adds = (flags & KERNELS_ADD) != 0, rounds = (flags & KERNELS_ROUND) != 0;
     for (size_t i = 0; i < dim; i++) {
         const float value = rounds ? bf16_wide(bf16_of(from[i])) : from[i];
         out[i] = adds ? out[i] + value : value;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ struct cpu_bf16 {
     dnnl_stream_t stream;
 };
 
-static int has_products(void) {
+static bool has_products(void) {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }
@@ -130,7 +131,7 @@ static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engi
 
 /* Describes a matrix [rows,cols] in row-major order, or stored as its transpose. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_t cols,
-                                     int transposed, dnnl_data_type_t type) {
+                                     bool transposed, dnnl_data_type_t type) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
                                  transposed ? (dnnl_dim_t)rows : 1};
@@ -138,7 +139,7 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_
 }
 
 static dnnl_status_t compile_product(dnnl_primitive_t *out, dnnl_engine_t engine,
-                                     const dnnl_memory_desc_t *desc, int add) {
+                                     const dnnl_memory_desc_t *desc, bool add) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t sum = NULL;
     dnnl_primitive_desc_t found = NULL;
@@ -183,7 +184,8 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
     if (!status)
         status = describe_matrix(&desc[B], depth, n, (flags & KERNELS_TRANSPOSE_B) != 0, dnnl_bf16);
     if (!status)
-        status = describe_matrix(&desc[C], m, n, 0, flags & KERNELS_NARROW ? dnnl_bf16 : dnnl_f32);
+        status =
+            describe_matrix(&desc[C], m, n, false, flags & KERNELS_NARROW ? dnnl_bf16 : dnnl_f32);
     if (!status) status = compile_product(&product, on->engine, desc, (flags & KERNELS_ADD) != 0);
     if (!status) status = execute_product(on, product, desc, data);
     if (product) dnnl_primitive_destroy(product);
@@ -261,7 +263,7 @@ static void poison_bf16(kernels *k, void *c, size_t elems, unsigned flags) {
 static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                             size_t n, size_t depth, unsigned flags) {
     const cpu_state *state = k->state;
-    const int narrow = (flags & KERNELS_NARROW) != 0;
+    const bool narrow = (flags & KERNELS_NARROW) != 0;
     const bf16_product p = {.narrow = narrow ? c : NULL,
                             .c = narrow ? NULL : c,
                             .a = a,
@@ -271,9 +273,9 @@ static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16
                             .depth = depth,
                             .flags = flags & ~(unsigned)KERNELS_NARROW};
     if (!m || !n) return;
-    const int failed = state->bf16 ? multiply_by_dnnl(state->bf16, c, a, b, m, n, depth, flags)
-                       : flags & KERNELS_TRANSPOSE_A ? multiply_by_depth(k, &p)
-                                                     : multiply_by_rows(k, &p);
+    const bool failed = state->bf16 ? multiply_by_dnnl(state->bf16, c, a, b, m, n, depth, flags)
+                        : flags & KERNELS_TRANSPOSE_A ? multiply_by_depth(k, &p)
+                                                      : multiply_by_rows(k, &p);
     if (failed) poison_bf16(k, c, m * n, flags);
 }
 
@@ -352,9 +354,9 @@ static void poison(const cpu_product *p, float *c) {
         for (size_t col = 0; col < p->n; col++) c[row * p->ldc + col] = NAN;
 }
 
-void cpu_matmul_fail(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
+void cpu_matmul_fail(kernels *k) { ((cpu_state *)k->state)->product_failed = true; }
 
-static int has_avx2_alone(void) {
+static bool has_avx2_alone(void) {
 #ifdef __x86_64__
     return __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
 #else
@@ -364,7 +366,7 @@ static int has_avx2_alone(void) {
 
 /* Returns true if OpenBLAS computes the product faster than oneDNN, as measured on Zen 3. Such
  * products are gradients of weights, or of a head's keys and values. */
-static int suits_openblas(const cpu_product *p) {
+static bool suits_openblas(const cpu_product *p) {
     return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth <= INT_MAX &&
            p->depth >= 16 && p->n >= 32 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();
 }
@@ -392,7 +394,7 @@ void cpu_matmul_run(kernels *k, const cpu_product *p, const float *a, const floa
 
 static void cpu_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                        size_t depth, unsigned flags) {
-    int ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
+    bool ta = (flags & KERNELS_TRANSPOSE_A) != 0, tb = (flags & KERNELS_TRANSPOSE_B) != 0;
     cpu_product p = {.transpose_a = ta ? 'T' : 'N',
                      .transpose_b = tb ? 'T' : 'N',
                      .m = m,

@@ -1,6 +1,7 @@
 /* Cross-entropy and its gradient. The row's largest logit is subtracted before exp, so nothing
  * overflows. The sum runs in 16 fp32 lanes, and the loss itself is computed in fp64. */
 #include <math.h>
+#include <stdbool.h>
 
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
@@ -115,7 +116,7 @@ CPU_CLONES static void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rou
                                             const float *x, const float *restrict weight,
                                             const float *restrict rstd, size_t rows, size_t dim,
                                             unsigned flags) {
-    const int add = (flags & KERNELS_ADD) != 0;
+    const bool add = (flags & KERNELS_ADD) != 0;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;
@@ -175,7 +176,7 @@ cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *restrict
                        float *restrict dbias, const float *dout, const float *x,
                        const float *restrict weight, const float *restrict mean,
                        const float *restrict rstd, size_t rows, size_t dim, unsigned flags) {
-    const int add = (flags & KERNELS_ADD) != 0;
+    const bool add = (flags & KERNELS_ADD) != 0;
     for (size_t row = 0; row < rows; row++) {
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;

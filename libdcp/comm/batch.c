@@ -16,6 +16,7 @@
  * nothing more to send. */
 #include "comm/batch.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -50,7 +51,7 @@ typedef struct waiting {
     long pause;
 } waiting;
 
-static void add_request(comm_batch *b, int code, int peer, int receives) {
+static void add_request(comm_batch *b, int code, int peer, bool receives) {
     if (code != MPI_SUCCESS) b->code = code;
     if (code != MPI_SUCCESS) return;
     b->peers[b->n] = peer;
@@ -63,7 +64,7 @@ void comm_batch_send(comm_batch *b, const void *from, uint64_t bytes, int peer) 
     if (b->code) return;
     add_request(
         b, MPI_Isend(from, (int)bytes, MPI_BYTE, peer, tag, b->pairs->comm, &b->requests[b->n]),
-        peer, 0);
+        peer, false);
 }
 
 void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
@@ -72,7 +73,7 @@ void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
     if (b->code) return;
     add_request(b,
                 MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, b->pairs->comm, &b->requests[b->n]),
-                peer, 1);
+                peer, true);
 }
 
 /* Sends a few bytes to a rank that may never receive them. If MPI has not sent them when this
@@ -134,7 +135,7 @@ void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
 }
 
 /* If several threads wait at the same time, one of them receives for all. */
-int comm_batch_hear(comm_pairs *p) {
+bool comm_batch_hear(comm_pairs *p) {
     comm_failure told = {0};
     comm_watch *w = p->watch;
     int code = MPI_SUCCESS;
@@ -240,7 +241,7 @@ static void look_at_peers(comm_batch *b, waiting *w) {
  * request still waits for that rank, or for all ranks. */
 static void end_last(comm_batch *b, waiting *w) {
     const int i = find_open(b, -1);
-    const int of_all = i >= 0 && b->peers[i] < 0;
+    const bool of_all = i >= 0 && b->peers[i] < 0;
     w->last = 0;
     if (i >= 0 && (of_all || find_open(b, w->ended) >= 0))
         comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, w->ended);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/process.h"
@@ -14,7 +15,7 @@ typedef struct comm_pairs {
     int rank, size;
     struct comm_pairs *whole; /* if these are only some of the ranks: all of them; else NULL */
     const int *ranks;         /* their numbers in `whole`; NULL: these are all ranks */
-    int yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
+    bool yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
     int32_t questions; /* the number of questions sent so far */
     int64_t heard;     /* when reports were last received, in ns */
     comm_failure told; /* the failure that was sent to others; MPI may still read it */
@@ -24,12 +25,12 @@ typedef struct comm_pairs {
 
 typedef struct comm_batch {
     comm_pairs *pairs;
-    int is_apart; /* the messages have a tag of their own, since collectives may run at the same
+    bool is_apart; /* the messages have a tag of their own, since collectives may run at the same
                      time */
-    int n, code;  /* code: MPI's error code if a request could not be started */
+    int n, code;   /* code: MPI's error code if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
     int peers[2 * COMM_BATCH_PEERS]; /* -1: all ranks */
-    int receives[2 * COMM_BATCH_PEERS];
+    bool receives[2 * COMM_BATCH_PEERS];
 } comm_batch;
 
 void comm_batch_send(comm_batch *batch, const void *from, uint64_t bytes, int peer);
@@ -45,8 +46,8 @@ int comm_batch_finish(comm_batch *batch);
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
 /* Receives the failures that others report, at most once every few milliseconds, and passes them
- * on. Call it before a collective and while waiting. Returns nonzero once the watch is broken. */
-int comm_batch_hear(comm_pairs *pairs);
+ * on. Call it before a collective and while waiting. Returns true once the watch is broken. */
+bool comm_batch_hear(comm_pairs *pairs);
 
 /* The search for the rank that is late, once a wait has exceeded the limit. */
 typedef struct comm_search {

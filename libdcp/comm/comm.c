@@ -1,6 +1,7 @@
 #include "comm/comm.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -248,7 +249,7 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err) {
     return f.rank < 0 ? DCP_ERR_COMM : core_fail_rank(DCP_ERR_COMM, f.rank, err);
 }
 
-int comm_is_broken(const dcp_comm *comm) {
+bool comm_is_broken(const dcp_comm *comm) {
     return comm->watch && comm_watch_is_broken(comm->watch);
 }
 
@@ -298,7 +299,7 @@ static dcp_error own_failure(const dcp_comm *comm, int status, const dcp_error *
     dcp_error failure;
     core_fail(&failure, status, "%s", dcp_status_text(status));
     const dcp_error *own = err && err->status == status ? err : &failure;
-    int agreed_before = own == err && err->rank >= 0;
+    bool agreed_before = own == err && err->rank >= 0;
     if (comm->size > 1 && !agreed_before)
         core_fail_again(&failure, status, own, "rank %d: %s", comm->rank, own->message);
     else
@@ -336,7 +337,7 @@ int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp
  * numbers could cancel out in the XOR. */
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
     const size_t room = COMM_XOR_ROOM(comm->size), rank = (size_t)comm->rank;
-    int failed = 0;
+    bool failed = false;
     memset(words + n, 0, room * sizeof *words);
     if (status != DCP_OK) words[n + rank / 64] = 1ULL << rank % 64;
     int comm_status = comm_allreduce(comm, words, n + room, DCP_REDUCE_XOR, err);
@@ -382,7 +383,7 @@ int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err) {
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
     stop->comm = comm;
     stop->number = ++comm->operations;
-    stop->stopped = 0;
+    stop->stopped = false;
 }
 
 comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome) {
@@ -392,7 +393,7 @@ comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome) {
 }
 
 static void note_stop(comm_stop *stop, int rank) {
-    stop->stopped = 1;
+    stop->stopped = true;
     stop->rank = rank;
 }
 
@@ -401,9 +402,9 @@ static void look_for_stop(comm_stop *stop, _Atomic uint64_t *told) {
     if (seen >> 32 == stop->number) note_stop(stop, (int)(uint32_t)seen);
 }
 
-static int is_asked_for(const comm_stop *stop) {
-    if (stop->cancelled && atomic_load(stop->cancelled)) return 1;
-    if (stop->asked && stop->asked(stop->ctx)) return 1;
+static bool is_asked_for(const comm_stop *stop) {
+    if (stop->cancelled && atomic_load(stop->cancelled)) return true;
+    if (stop->asked && stop->asked(stop->ctx)) return true;
     return stop->comm && stop->comm->stop && stop->comm->stop(stop->comm->stop_ctx);
 }
 

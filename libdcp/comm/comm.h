@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -117,7 +118,7 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
  * also over a caller's table. */
 int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
 /* Returns true if the communicator's watch is broken; then no collective may be called any more. */
-int comm_is_broken(const dcp_comm *comm);
+bool comm_is_broken(const dcp_comm *comm);
 
 /* Collective: makes a communicator of the same ranks that a thread of the library may use while the
  * program uses this one. All ranks destroy it with dcp_comm_destroy. If a rank can't have one
@@ -169,7 +170,7 @@ typedef struct comm_stop {
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
     const dcp_comm *comm;        /* NULL: the operation is local to this rank */
     uint32_t number;             /* the operation's number, counted per communicator */
-    int stopped;                 /* nonzero: it was cancelled */
+    bool stopped;                /* true: it was cancelled */
     int rank;                    /* the rank that cancelled it */
 } comm_stop;
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +32,10 @@ static void identify(int fd, comm_memory_file *file) {
 }
 
 /* Returns true if vm.overcommit_memory is 2: the kernel promises no more memory than it has. */
-static int memory_is_counted(void) {
+static bool memory_is_counted(void) {
     char mode = 0;
     const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
+    if (fd < 0) return false;
     const ssize_t n = read(fd, &mode, 1);
     close(fd);
     return n == 1 && mode == '2';
@@ -158,7 +159,7 @@ static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
 
 /* `rank` is the rank that this one waits for. */
 static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
-    const int is_all = ctx->host.failure != NULL;
+    const bool is_all = ctx->host.failure != NULL;
     const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &w->patience);
     if (state == COMM_BROKEN) return;
     if (state == COMM_LOOK) look_at_ranks(ctx, w);
@@ -178,7 +179,7 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
  * and it has to check whether the awaited rank still runs. */
 static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
-    const int yields = ctx->pairs.yields;
+    const bool yields = ctx->pairs.yields;
     core_futex *round = host->rounds[rank];
     host_wait wait = {0};
     long nap = NAP_NS;
@@ -338,9 +339,9 @@ const dcp_comm_ops comm_host_ops = {
 #endif
 
 /* Returns true if this rank shares memory with others on its host. */
-static int has_host(const comm_mpi *ctx) { return ctx->host.memory != NULL; }
+static bool has_host(const comm_mpi *ctx) { return ctx->host.memory != NULL; }
 
-static int is_first(const comm_mpi *ctx) { return !has_host(ctx) || ctx->host.rank == 0; }
+static bool is_first(const comm_mpi *ctx) { return !has_host(ctx) || ctx->host.rank == 0; }
 
 static int levels_barrier(void *context) {
     comm_mpi *ctx = context;
@@ -355,12 +356,12 @@ typedef struct rooted {
     comm_mpi *ctx;
     int root, group; /* group: the root's */
     int number;      /* the number, in its host, of the rank that stands for this host */
-    int stands;      /* true if this rank stands for its host */
+    bool stands;     /* true if this rank stands for its host */
 } rooted;
 
 static rooted begin_rooted(comm_mpi *ctx, int root) {
     rooted r = {.ctx = ctx, .root = root, .group = ctx->groups->of[root]};
-    const int is_here = r.group == ctx->groups->own;
+    const bool is_here = r.group == ctx->groups->own;
     while (is_here && has_host(ctx) && ctx->host.ranks[r.number] != root) r.number++;
     r.stands = !has_host(ctx) || ctx->host.rank == r.number;
     ctx->first[r.group] = root;
@@ -403,7 +404,7 @@ static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsi
     comm_mpi *ctx = r->ctx;
     const comm_groups *groups = ctx->groups;
     const uint64_t block = (uint64_t)comm_groups_largest(groups) * bytes;
-    const int is_root = ctx->pairs.rank == r->root;
+    const bool is_root = ctx->pairs.rank == r->root;
     unsigned char *own = r->stands ? calloc(1, block) : NULL;
     unsigned char *all = is_root ? core_array((uint64_t)groups->n, block) : NULL;
     int failed = r->stands && (!own || (is_root && !all));

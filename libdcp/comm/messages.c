@@ -3,6 +3,7 @@
  * sends before all have agreed that each rank could allocate enough. */
 #include "comm/messages.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,7 @@ static void give_back(comm_message *message) {
 /* Collective: receive_bytes[r] becomes the number of bytes that rank r sends to this one. *is_ready
  * becomes 1 if the memory that is already allocated suffices on all ranks. */
 static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const uint64_t *send_bytes,
-                            uint64_t *receive_bytes, int *is_ready, dcp_error *err) {
+                            uint64_t *receive_bytes, bool *is_ready, dcp_error *err) {
     const size_t ranks = (size_t)comm->size;
     const uint64_t part = ready / ranks;
     uint64_t *out = comm->numbers, *in = out + ranks, mark = 0;
@@ -63,7 +64,7 @@ static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const ui
     if (comm_status) return comm_status;
     for (size_t r = 0; r < ranks; r++)
         if (in[r] == HAS_FAILED) return comm_agree(comm, status, err);
-    *is_ready = 1;
+    *is_ready = true;
     for (size_t r = 0; r < ranks; r++) {
         *is_ready &= !(in[r] & IS_LONG);
         receive_bytes[r] = in[r] & ~IS_LONG;
@@ -75,7 +76,7 @@ int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
                                 const comm_message *send, const uint64_t *send_bytes,
                                 comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
     uint64_t total = 0;
-    int is_ready = 0;
+    bool is_ready = false;
     receive->bytes = 0;
     if (!status) status = grow_to(receive, ready, err);
     status = exchange_lengths(comm, status, ready, send_bytes, receive_bytes, &is_ready, err);
@@ -91,7 +92,7 @@ int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
 /* A message of at most this many words travels with the agreement on its length. */
 enum { SHORT_WORDS = 32 };
 
-static int is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
+static bool is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
 
 int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
                                  comm_vote *v, dcp_error *err) {
@@ -127,7 +128,7 @@ int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *messa
 #define PIECE_BYTES ((uint64_t)64 << 20) /* as in pairs.c */
 #endif
 
-int comm_messages_are_collective(const dcp_comm *comm) {
+bool comm_messages_are_collective(const dcp_comm *comm) {
     return comm->size > 1 && !comm->mpi && !comm->ops.exchange;
 }
 
@@ -266,7 +267,7 @@ void comm_messages_begin(comm_messages *m, dcp_comm *comm, const dcp_comm_messag
     m->sends_below = count_below(send, sends, comm->rank);
     m->receives_below = count_below(receive, receives, comm->rank);
     comm_batch *b = &comm->mpi->messages;
-    *b = (comm_batch){.pairs = &comm->mpi->pairs, .is_apart = 1};
+    *b = (comm_batch){.pairs = &comm->mpi->pairs, .is_apart = true};
     if (!comm_is_broken(comm)) begin_some(m, b);
 }
 
@@ -300,7 +301,7 @@ int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *e
     *rounds = (comm_rounds){.comm = comm, .n = n};
     rounds->send = calloc(sizes + 1, sizeof *rounds->send);
     rounds->receive = calloc(sizes + 1, sizeof *rounds->receive);
-    int ok = rounds->send && rounds->receive;
+    bool ok = rounds->send && rounds->receive;
     return comm_agree(comm, ok ? DCP_OK : core_fail_memory(err, 16 * sizes), err);
 }
 

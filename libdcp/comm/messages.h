@@ -1,6 +1,7 @@
 /* Messages of any size between ranks, and the exchanges that are made of them. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "comm/comm.h"
@@ -75,7 +76,7 @@ typedef struct comm_messages {
 } comm_messages;
 
 /* Returns true if all ranks of the communicator must take part in an exchange. */
-int comm_messages_are_collective(const dcp_comm *comm);
+bool comm_messages_are_collective(const dcp_comm *comm);
 
 /* Not collective: allocates the memory for an exchange in which this rank sends at most most_out
  * bytes and receives at most most_in bytes. The communicator retains it. Without this call, a

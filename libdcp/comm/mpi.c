@@ -4,6 +4,7 @@
  * duplicate MPI's communicator. They are started and then polled, so a rank that ends meanwhile is
  * noticed. Until the ranks know each other, only the limit reveals that a rank has ended;
  * afterwards the check of its process does. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -73,7 +74,7 @@ static int check_mpi(MPI_Comm comm, dcp_error *err) {
     return DCP_OK;
 }
 
-static int threads_may_call(void) {
+static bool threads_may_call(void) {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     return level == MPI_THREAD_MULTIPLE;
@@ -121,14 +122,14 @@ static int duplicate_parent(dcp_comm *comm, MPI_Comm parent, dcp_error *err) {
 
 /* Collective: returns true if all ranks have allocated what they need; `comm` is NULL if this one
  * has not. `all` is static, since MPI may still use it if the collective never completes. */
-static int all_made(MPI_Comm parent, dcp_comm *comm) {
+static bool all_made(MPI_Comm parent, dcp_comm *comm) {
     static _Thread_local int all;
     MPI_Request request;
     all = comm != NULL;
     int code = MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, parent, &request);
     if (comm) return comm_batch_finish_request(pairs_of(comm), code, request) == 0 && all;
     if (code == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
-    return 0;
+    return false;
 }
 
 static void introduce_self(comm_watch *watch, introduction *own) {
@@ -200,7 +201,7 @@ static int duplicate_mpi(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     status = comm_agree(comm, status, err);
     if (status == DCP_OK) {
         pairs_of(made)->first = p->first;
-        pairs_of(made)->yields = 1;
+        pairs_of(made)->yields = true;
         made->place = comm->place;
         made->hosts = comm_groups_share(comm->hosts);
         status = duplicate_parent(made, p->comm, err);

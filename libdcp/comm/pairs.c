@@ -6,6 +6,7 @@
 #include "comm/pairs.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ typedef struct routing {
     uint64_t *begins; /* [rank]: where its message begins in `recv` */
 } routing;
 
-int comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes) {
+bool comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes) {
     return ranks > ROUTED_PEERS && peers > ROUTED_PEERS && bytes <= ROUTED_BYTES;
 }
 
@@ -305,7 +306,7 @@ typedef struct tree_gather {
 
 /* Receives or sends the bytes of n ranks starting at `first`, counted from the root. The last of
  * these may have lower numbers than the first; their bytes are then a second part. */
-static void add_block(const tree_gather *g, comm_batch *b, int receives, int first, int n,
+static void add_block(const tree_gather *g, comm_batch *b, bool receives, int first, int n,
                       int peer) {
     const comm_pairs *p = g->pairs;
     const int own = (p->rank - g->root + p->size) % p->size, at = (first + g->root) % p->size;
@@ -327,12 +328,12 @@ static int gather_along_tree(tree_gather *g) {
     for (int d = t.child; d > 0; d /= 2) {
         if (t.own + d >= p->size) continue;
         const int n = d < p->size - t.own - d ? d : p->size - t.own - d;
-        add_block(g, &b, 1, t.own + d, n, (t.own + d + g->root) % p->size);
+        add_block(g, &b, true, t.own + d, n, (t.own + d + g->root) % p->size);
         if (d + n > below) below = d + n;
     }
     failed = comm_batch_finish(&b);
     if (t.parent < 0 || failed) return failed;
-    add_block(g, &b, 0, t.own, below, (t.parent + g->root) % p->size);
+    add_block(g, &b, false, t.own, below, (t.parent + g->root) % p->size);
     return comm_batch_finish(&b);
 }
 
@@ -441,7 +442,7 @@ static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, 
 static int reduce_part(comm_pairs *p, uint64_t *values, uint64_t n, dcp_reduce op) {
     int power = 1, failed = 0;
     while (2 * power <= p->size) power *= 2;
-    const int beyond = p->rank >= power;
+    const bool beyond = p->rank >= power;
     const int partner = beyond ? p->rank - power : p->rank + power < p->size ? p->rank + power : -1;
     if (partner >= 0)
         failed = swap_values(p, values, n, beyond ? partner : -1, beyond ? -1 : partner);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ void comm_place_of_rank(comm_place *out, int rank) {
     snprintf(out->host, sizeof out->host, "the host of rank %d", rank);
 }
 
-int comm_place_is_same(const comm_place *a, const comm_place *b) {
+bool comm_place_is_same(const comm_place *a, const comm_place *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
@@ -86,7 +87,7 @@ static int read_stat(const char *path, stat_fields *out) {
 }
 
 /* Returns false if /proc belongs to another PID namespace, in which processes have other pids. */
-static int proc_is_ours(void) {
+static bool proc_is_ours(void) {
     char text[32] = {0};
     return readlink("/proc/self", text, sizeof text - 1) > 0 && strtol(text, NULL, 10) == getpid();
 }
@@ -104,19 +105,20 @@ void comm_process_find(comm_process *out) {
     if (stat("/proc/self/ns/time", &st) == 0) out->name_space ^= (uint64_t)st.st_ino << 32;
 }
 
-int comm_process_can_tell(const comm_process *own, const comm_process *other) {
+bool comm_process_can_tell(const comm_process *own, const comm_process *other) {
     return own->name_space && own->name_space == other->name_space &&
            own->kernel == other->kernel && other->pid > 0;
 }
 
-int comm_process_has_ended(const comm_process *own, const comm_process *other) {
+bool comm_process_has_ended(const comm_process *own, const comm_process *other) {
     char path[64];
     stat_fields now;
-    if (!comm_process_can_tell(own, other)) return 0;
-    if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return 1;
+    if (!comm_process_can_tell(own, other)) return false;
+    if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return true;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)other->pid);
-    if (read_stat(path, &now) != 0) return 0; /* hidden, or just ended: the next check finds that */
-    if (now.start != other->start) return 1;
+    if (read_stat(path, &now) != 0)
+        return false; /* hidden, or just ended: the next check finds that */
+    if (now.start != other->start) return true;
     return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
 }
 
@@ -164,7 +166,7 @@ comm_failure comm_watch_failure(comm_watch *watch) {
     return failure;
 }
 
-int comm_watch_is_broken(comm_watch *watch) { return comm_watch_failure(watch).why != 0; }
+bool comm_watch_is_broken(comm_watch *watch) { return comm_watch_failure(watch).why != 0; }
 
 void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank) {
     comm_failure none = {0};
@@ -175,14 +177,14 @@ void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank) {
     atomic_compare_exchange_strong(&watch->failure, &none, failure);
 }
 
-int comm_watch_has_ended(const comm_watch *watch, int rank, int *which) {
+bool comm_watch_has_ended(const comm_watch *watch, int rank, int *which) {
     const comm_process *own = &watch->processes[watch->rank];
     for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? watch->size : rank + 1); r++) {
         if (r == watch->rank || !comm_process_has_ended(own, &watch->processes[r])) continue;
         *which = r;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 int64_t comm_watch_clock(void) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Which host a rank is on. Ranks on one host share memory, and are lost together.
@@ -35,7 +36,7 @@ void comm_place_name(comm_place *out, const char *name);
 /* Makes the place of a host that a caller's table reports, from the lowest of its ranks. */
 void comm_place_of_rank(comm_place *out, int rank);
 
-int comm_place_is_same(const comm_place *a, const comm_place *b);
+bool comm_place_is_same(const comm_place *a, const comm_place *b);
 
 /* A rank's process, described so that other processes can check whether it has ended. */
 
@@ -52,11 +53,11 @@ void comm_process_find(comm_process *out);
 
 /* Returns true if `own`, this process, can tell whether `other` has ended: both run under one
  * kernel, and in one PID namespace and one time namespace. */
-int comm_process_can_tell(const comm_process *own, const comm_process *other);
+bool comm_process_can_tell(const comm_process *own, const comm_process *other);
 
-/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Returns 0
- * also if `own`, this process, can't tell. */
-int comm_process_has_ended(const comm_process *own, const comm_process *other);
+/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Returns
+ * false also if `own`, this process, can't tell. */
+bool comm_process_has_ended(const comm_process *own, const comm_process *other);
 
 /* A communicator and its duplicates share a watch, which records the process of each rank, and
  * whether a rank has failed. A rank that waits for another one checks the watch now and then. The
@@ -102,13 +103,13 @@ int comm_watch_read_limit(const char *seconds, uint64_t *ns);
 
 /* Returns the failure so far; its `why` is 0 if there is none. */
 comm_failure comm_watch_failure(comm_watch *watch);
-int comm_watch_is_broken(comm_watch *watch);
+bool comm_watch_is_broken(comm_watch *watch);
 /* Breaks the watch unless it is broken: the first failure remains. */
 void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank);
 
 /* Returns true if the rank's process has ended, as far as this process can tell; *which becomes the
  * rank. With rank -1, checks all other ranks, and *which becomes the first that has ended. */
-int comm_watch_has_ended(const comm_watch *watch, int rank, int *which);
+bool comm_watch_has_ended(const comm_watch *watch, int rank, int *which);
 
 /* A wait for a rank; zeroed when it begins. */
 typedef struct comm_patience {

@@ -1,5 +1,6 @@
 #include "comm/sharing.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,11 +43,11 @@ int comm_local_sum(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err) {
     return reduce_in_group(comm, values, n, DCP_REDUCE_SUM, err);
 }
 
-static int have_room(const comm_areas *a, size_t n, const size_t *bytes) {
-    if (n > a->n) return 0;
+static bool have_room(const comm_areas *a, size_t n, const size_t *bytes) {
+    if (n > a->n) return false;
     for (size_t i = 0; i < n; i++)
-        if (bytes[i] > a->bytes[i]) return 0;
-    return 1;
+        if (bytes[i] > a->bytes[i]) return false;
+    return true;
 }
 
 /* Makes lists for n areas, and adds up the memory that they need. Returns -1 if memory is short. */
@@ -74,7 +75,7 @@ static void find_areas(comm_areas *a) {
 }
 
 /* All ranks map the file of the group's first rank. If one rank fails, all do. */
-static int share_areas(dcp_comm *comm, comm_areas *a, int listed, dcp_error *err) {
+static int share_areas(dcp_comm *comm, comm_areas *a, bool listed, dcp_error *err) {
     const comm_local *l = &comm->local;
     comm_memory_file file = {.fd = -1};
     int fd = -1;
@@ -97,7 +98,7 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
     *out = a;
     if (have_room(a, n, bytes)) return DCP_OK;
     comm_areas_free(a);
-    const int listed = list_areas(a, n, bytes) == 0;
+    const bool listed = list_areas(a, n, bytes) == 0;
     int status = share_areas(comm, a, listed, err);
     if (status)
         comm_areas_free(a);
@@ -113,7 +114,7 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
 #define SLOT_BYTES ((size_t)256 << 10)
 #endif
 
-static int may_share(void) {
+static bool may_share(void) {
     const char *word = getenv("DCP_SHARED_MEMORY");
     return !word || strcmp(word, "0") != 0;
 }
@@ -130,7 +131,7 @@ static void find_parts(comm_host *host) {
     for (int r = 0; r < host->size; r++, at += rank_bytes(host)) host->rounds[r] = (core_futex *)at;
 }
 
-static int make_lists(comm_host *host, const comm_groups *hosts) {
+static bool make_lists(comm_host *host, const comm_groups *hosts) {
     const size_t ranks = (size_t)host->size;
     host->rounds = calloc(ranks, sizeof *host->rounds);
     host->begins = calloc(ranks, sizeof *host->begins);
@@ -212,7 +213,7 @@ static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
  * memory. */
 static comm_groups *sharing_groups(const dcp_comm *comm, const uint64_t *have, uint64_t *keys) {
     comm_groups *hosts = comm->hosts;
-    int all = 1;
+    bool all = true;
     for (int i = 0; i < hosts->n; i++) all = all && have[i];
     if (all) return comm_groups_share(hosts);
     for (int r = 0; r < comm->size; r++)
@@ -227,7 +228,7 @@ static int share_memory(dcp_comm *comm, uint64_t *room, dcp_error *err) {
     int status = make_memory(comm, room, err);
     if (status) return status;
     comm_groups *groups = sharing_groups(comm, room, room + hosts->n);
-    const int ready = groups && (groups->n == 1 || comm_levels_make(ctx, groups) == 0);
+    const bool ready = groups && (groups->n == 1 || comm_levels_make(ctx, groups) == 0);
     status = comm_agree(comm, ready ? DCP_OK : core_fail_memory(err, 0), err);
     if (status) {
         comm_groups_release(groups);

@@ -1,5 +1,6 @@
 /* A communicator over a caller's table of functions. With one rank, none of them is called. The
  * ranks share no memory, since the library does not know whether they could. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ static int read_hosts(const dcp_comm *comm, uint64_t *hosts, dcp_error *err) {
 static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_error *err) {
     for (int r = 0; r < n; r++) {
         if (own[r] == first[r]) continue;
-        const int share_here = own[r] < first[r];
+        const bool share_here = own[r] < first[r];
         return core_fail(err, DCP_ERR_MISMATCH,
                          "dcp_comm_from_ops: ranks %d and %d are on %s according to this rank's "
                          "host_of, but on %s according to rank 0's: host_of must report the same "

@@ -118,7 +118,8 @@ void comm_ranks_print(const unsigned char *member, int size, char *text, size_t 
     int n = 0;
     for (int r = 0; r < size; r++) n += member[r];
     size_t used = (size_t)snprintf(text, bytes, n == 1 ? "rank" : "ranks");
-    for (int r = 0, first = 1; r < size; r++) {
+    bool first = true;
+    for (int r = 0; r < size; r++) {
         int end = r;
         if (!member[r]) continue;
         while (end + 1 < size && member[end + 1]) end++;
@@ -128,7 +129,7 @@ void comm_ranks_print(const unsigned char *member, int size, char *text, size_t 
         }
         used += (size_t)snprintf(text + used, bytes - used, "%s%d", first ? " " : ", ", r);
         if (end > r) used += (size_t)snprintf(text + used, bytes - used, "-%d", end);
-        first = 0;
+        first = false;
         r = end;
     }
 }

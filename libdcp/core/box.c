@@ -2,26 +2,28 @@
  * layouts, and over the next outer one, so a box cut only on dimension 0 is a single run. */
 #include "core/box.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes) {
+bool core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes) {
     uint64_t size = dcp_dtype_bytes(dtype);
-    if (!size || ndim > DCP_MAX_DIMS) return 0;
-    int empty = 0;
+    if (!size || ndim > DCP_MAX_DIMS) return false;
+    bool empty = false;
     for (uint32_t d = 0; d < ndim; d++) empty |= !shape[d];
     for (uint32_t d = 0; d < ndim; d++) {
         /* the other dimensions of an empty tensor must not overflow either, since HDF5 multiplies
          * them */
-        if (__builtin_mul_overflow(size, shape[d] ? shape[d] : 1, &size) || size >> 62) return 0;
+        if (__builtin_mul_overflow(size, shape[d] ? shape[d] : 1, &size) || size >> 62)
+            return false;
     }
     *bytes = empty ? 0 : size;
-    return 1;
+    return true;
 }
 
-int core_tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
+bool core_tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            !memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape);
 }
@@ -63,7 +65,7 @@ dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
 
 uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim) {
     uint64_t elems = 1;
-    int empty = 0, too_many = 0;
+    bool empty = false, too_many = false;
     if (!box) return 0;
     for (uint32_t d = 0; d < core_box_dims(dims_within(ndim)); d++) {
         empty |= !box->count[d];
@@ -72,19 +74,19 @@ uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim) {
     return empty ? 0 : too_many ? UINT64_MAX : elems;
 }
 
-int core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out) {
+bool core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out) {
     for (uint32_t d = 0; d < ndim; d++) {
         uint64_t end_a = a->start[d] + a->count[d], end_b = b->start[d] + b->count[d];
         uint64_t start = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
         uint64_t end = end_a < end_b ? end_a : end_b;
-        if (start >= end) return 0;
+        if (start >= end) return false;
         out->start[d] = start;
         out->count[d] = end - start;
     }
-    return 1;
+    return true;
 }
 
-int core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
+bool core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
     return !memcmp(a->start, b->start, ndim * sizeof *a->start) &&
            !memcmp(a->count, b->count, ndim * sizeof *a->count);
 }
@@ -121,7 +123,7 @@ void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, cons
     copy->runs = 1;
     copy->dims = 0;
     uint64_t stride_a = elem_bytes, stride_b = elem_bytes;
-    int merging = 1;
+    bool merging = true;
     for (uint32_t d = ndim; d-- > 0;) {
         copy->base_a += start_a[d] * stride_a;
         copy->base_b += start_b[d] * stride_b;
@@ -138,21 +140,21 @@ void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, cons
     if (!copy->run_bytes) copy->runs = 0;
 }
 
-int core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
-                          const dcp_box *b) {
+bool core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                           const dcp_box *b) {
     uint32_t dims = core_box_dims(ndim);
     uint64_t start_a[DCP_MAX_DIMS], start_b[DCP_MAX_DIMS];
     dcp_box shared;
     if (!core_box_intersect(dims, a, b, &shared)) {
         memset(copy, 0, sizeof *copy);
-        return 0;
+        return false;
     }
     for (uint32_t d = 0; d < dims; d++) {
         start_a[d] = shared.start[d] - a->start[d];
         start_b[d] = shared.start[d] - b->start[d];
     }
     core_box_copy_init(copy, dims, elem_bytes, shared.count, a->count, start_a, b->count, start_b);
-    return 1;
+    return true;
 }
 
 const box_copy *core_box_copy_keep(const box_copy *copy) {
@@ -248,7 +250,7 @@ static uint64_t corners(uint32_t dims, const uint64_t *secrets, const uint64_t *
     return all;
 }
 
-static int covers_once(uint32_t dims, const uint64_t *shape, const cover_box *boxes, size_t n) {
+static bool covers_once(uint32_t dims, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint64_t secrets[DCP_MAX_DIMS] = {1, 2, 3, 4, 5, 6, 7, 8}, sum = 0;
     const uint64_t zeros[DCP_MAX_DIMS] = {0};
     if (getentropy(secrets, sizeof secrets)) secrets[0] = (uintptr_t)boxes; /* less random */
@@ -307,10 +309,10 @@ static void swap_dimensions(cover_box *boxes, size_t n, uint32_t d) {
     }
 }
 
-/* Finds two keepers that overlap. The boxes are sorted by their start on dimension 0. Returns 0
+/* Finds two keepers that overlap. The boxes are sorted by their start on dimension 0. Returns false
  * also if the search takes too long. */
-static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t *first,
-                        size_t *second) {
+static bool find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t *first,
+                         size_t *second) {
     dcp_box shared;
     uint64_t left = MOST_COMPARISONS;
     for (size_t i = 0; i < n && left; i++) {
@@ -321,10 +323,10 @@ static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t 
                 core_box_intersect(dims, &boxes[i].box, &boxes[k].box, &shared)) {
                 *first = i;
                 *second = k;
-                return 1;
+                return true;
             }
     }
-    return 0;
+    return false;
 }
 
 cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
@@ -338,8 +340,8 @@ cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *b
     swap_dimensions(boxes, n, sweep);
     if (n) qsort(boxes, n, sizeof *boxes, by_box);
     uint64_t covered = mark_keepers(dims, boxes, n);
-    int exact = covers_once(dims, whole.box.count, boxes, n);
-    int overlap = !exact && find_overlap(dims, boxes, n, first, second);
+    bool exact = covers_once(dims, whole.box.count, boxes, n);
+    bool overlap = !exact && find_overlap(dims, boxes, n, first, second);
     swap_dimensions(boxes, n, sweep);
     if (exact) return COVER_EXACT;
     return overlap || covered >= total ? COVER_OVERLAP : COVER_MISSING;

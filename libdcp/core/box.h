@@ -1,6 +1,7 @@
 /* Boxes of tensors, and whether they cover a tensor. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dcp/tensor.h"
@@ -26,10 +27,10 @@ void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, cons
                         const uint64_t *start_b);
 
 /* Sets up the copy of the elements that boxes a and b of one tensor share, where each box is dense.
- * For a whole tensor, pass its whole box. Returns 0, and a copy without runs, if the boxes share no
- * elements. */
-int core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
-                          const dcp_box *b);
+ * For a whole tensor, pass its whole box. Returns false, and a copy without runs, if the boxes
+ * share no elements. */
+bool core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
+                           const dcp_box *b);
 
 /* Returns the same copy in malloc'd memory, without room for unused loops: a single run uses a
  * fifth of sizeof(box_copy). So the result must not be copied by value. NULL: out of memory. */
@@ -45,17 +46,17 @@ uint64_t core_box_copy_find(const box_copy *copy, uint64_t offset);
  * or [0:0] on a rank that does not hold the scalar. */
 static inline uint32_t core_box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
 
-/* Returns 1, and the intersection in *out, if the boxes share elements; otherwise 0. */
-int core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
+/* Returns true, and the intersection in *out, if the boxes share elements; otherwise false. */
+bool core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out);
 
-int core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
+bool core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b);
 
-/* Returns 1 if dtype and shape are equal; ignores the paths. */
-int core_tensor_same(const dcp_tensor *a, const dcp_tensor *b);
+/* Returns true if dtype and shape are equal; ignores the paths. */
+bool core_tensor_same(const dcp_tensor *a, const dcp_tensor *b);
 
 /* Checks dtype and ndim, and that the size in bytes fits into 62 bits; *bytes becomes the tensor's
- * size. Returns 0 if a check fails. */
-int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
+ * size. Returns false if a check fails. */
+bool core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
 
 /* Writes "[0:4, 2:3]" into text, for messages. */
 void core_box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
@@ -71,7 +72,7 @@ typedef struct cover_box {
     int rank;        /* holder of the box */
     size_t tag;      /* for the caller */
     int keeper_rank; /* out: the lowest holder of this box */
-    int keeper;      /* out: 1 for the lowest holder's box among equal boxes, 0 for the others */
+    bool keeper;     /* out: true for the lowest holder's box among equal boxes */
 } cover_box;
 
 typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_result;

@@ -1,4 +1,5 @@
 /* Element types. A single list (dcp/tensor.h) defines names and sizes. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "dcp/tensor.h"
@@ -55,7 +56,7 @@ static dcp_dtype component_of(dcp_dtype dtype) {
     return dtype == DCP_C64 ? DCP_F32 : dtype == DCP_C128 ? DCP_F64 : dtype;
 }
 
-static int is_complex(dcp_dtype dtype) { return component_of(dtype) != dtype; }
+static bool is_complex(dcp_dtype dtype) { return component_of(dtype) != dtype; }
 
 static int possible(dcp_dtype from, dcp_dtype to) {
     const struct number_kind *a = &kinds[component_of(from)], *b = &kinds[component_of(to)];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,13 +45,13 @@ int core_fail_errno(dcp_error *err, const char *what, const char *path);
 
 int core_fail_memory(dcp_error *err, uint64_t bytes);
 
-/* Returns 1 if a failure to read a step proves that something is missing or damaged, so that the
+/* Returns true if a failure to read a step proves that something is missing or damaged, so that the
  * step is not complete. */
-static inline int core_fail_proves(int status) {
+static inline bool core_fail_proves(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
-/* Returns 1 if the failure means that the step could not be examined. That proves nothing about the
- * step, so another copy of it may be used instead, but not an older step. */
-static inline int core_fail_is_unread(int status) {
+/* Returns true if the failure means that the step could not be examined. That proves nothing about
+ * the step, so another copy of it may be used instead, but not an older step. */
+static inline bool core_fail_is_unread(int status) {
     return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
 }

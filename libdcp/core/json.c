@@ -8,6 +8,7 @@
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
 typedef struct json_reading {
     const char *text;
     size_t at, bytes;
-    int depth, is_plain; /* is_plain: accepts only integers that jansson supports */
+    int depth;
+    bool is_plain; /* is_plain: accepts only integers that jansson supports */
     json_error_t *where;
 } json_reading;
 
@@ -102,7 +104,7 @@ static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     const int first = read_hex(r, at + 2);
     *used = 6;
     if (first < 0xd800 || first > 0xdfff) return first ? first : -1;
-    const int is_pair =
+    const bool is_pair =
         first < 0xdc00 && at + 12 <= r->bytes && !memcmp(r->text + at + 6, "\\u", 2);
     const int second = is_pair ? read_hex(r, at + 8) : -1;
     *used = 12;
@@ -180,7 +182,7 @@ static size_t count_digits(const json_reading *r, size_t at) {
 }
 
 /* Returns 1 if the integer is too large for jansson, -1 if it is too large for 64 bits, else 0. */
-static int judge_integer(const char *digits, size_t n, int negative) {
+static int judge_integer(const char *digits, size_t n, bool negative) {
     if (n < LONG_DIGITS) return 0;
     if (n == LONG_DIGITS &&
         memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", n) <= 0)
@@ -192,7 +194,7 @@ static int judge_integer(const char *digits, size_t n, int negative) {
 /* Makes an integer of the n bytes at r->at, which include the sign. */
 static json_t *make_integer(const json_reading *r, size_t n) {
     char text[LONG_DIGITS + 3] = "";
-    const int negative = r->text[r->at] == '-';
+    const bool negative = r->text[r->at] == '-';
     const char *digits = r->text + r->at + negative;
     const int kind = judge_integer(digits, n - (size_t)negative, negative);
     if (kind && r->is_plain) return refuse_here(r, "too big integer");
@@ -261,14 +263,14 @@ static json_t *read_word(json_reading *r) {
 
 static json_t *read_value(json_reading *r);
 
-/* Reads a key and its value into the object. Returns 0 if that fails. */
-static int read_member(json_reading *r, json_t *object) {
+/* Reads a key and its value into the object. Returns false if that fails. */
+static bool read_member(json_reading *r, json_t *object) {
     skip_space(r);
-    if (peek(r) != '"') return refuse_here(r, "string or '}' expected"), 0;
+    if (peek(r) != '"') return refuse_here(r, "string or '}' expected"), false;
     const size_t begin = r->at;
     char *key = read_text(r);
-    int is_done = 0;
-    if (!key) return 0;
+    bool is_done = false;
+    if (!key) return false;
     skip_space(r);
     if (json_object_get(object, key)) {
         r->at = begin;
@@ -285,22 +287,22 @@ static int read_member(json_reading *r, json_t *object) {
     return is_done;
 }
 
-static int read_element(json_reading *r, json_t *array) {
+static bool read_element(json_reading *r, json_t *array) {
     json_t *value = read_value(r);
     if (!value || !json_array_append_new(array, value)) return value != NULL;
-    return lack_memory(r), 0;
+    return lack_memory(r), false;
 }
 
 /* Reads an object or an array, to which `read_one` adds one member at a time. */
 static json_t *read_many(json_reading *r, json_t *all, int end,
-                         int (*read_one)(json_reading *, json_t *)) {
+                         bool (*read_one)(json_reading *, json_t *)) {
     if (!all) return lack_memory(r);
-    int is_good = r->depth < DEEPEST;
+    bool is_good = r->depth < DEEPEST;
     if (!is_good) refuse_text(r, "maximum parsing depth reached");
     r->depth++;
     r->at++;
     skip_space(r);
-    int more = is_good && peek(r) != end;
+    bool more = is_good && peek(r) != end;
     while (more) {
         is_good = read_one(r, all);
         skip_space(r);
@@ -339,7 +341,7 @@ json_t *core_json_read(const char *text, size_t bytes, json_error_t *where) {
 }
 
 json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where) {
-    json_reading r = {.text = text, .bytes = bytes, .where = where, .is_plain = 1};
+    json_reading r = {.text = text, .bytes = bytes, .where = where, .is_plain = true};
     return read_whole(&r);
 }
 
@@ -353,7 +355,8 @@ enum {
  * object. */
 uint64_t core_json_count_values(const char *text, size_t bytes) {
     uint64_t n = 1;
-    int in_string = 0, opened = 0; /* opened: the previous character opened a list or an object */
+    /* opened: the previous character opened a list or an object */
+    bool in_string = false, opened = false;
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (in_string) {

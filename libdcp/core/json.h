@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,16 +57,16 @@ static inline size_t core_utf8_length(const unsigned char *s) {
     if (s[0] >= 0xf5) n = 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
-    int overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    int beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
     return overlong || beyond ? 0 : n;
 }
 
-static inline int core_utf8_is_valid(const char *text, size_t length) {
+static inline bool core_utf8_is_valid(const char *text, size_t length) {
     unsigned char any = 0;
     for (size_t i = 0; i < length; i++) any |= (unsigned char)text[i];
-    if (any < 0x80) return 1;
+    if (any < 0x80) return true;
     for (size_t i = 0, n; i < length; i += n)
-        if (!(n = core_utf8_length((const unsigned char *)text + i))) return 0;
-    return 1;
+        if (!(n = core_utf8_length((const unsigned char *)text + i))) return false;
+    return true;
 }

@@ -58,27 +58,27 @@ void dcp_state_destroy(dcp_state *state) {
     free(state);
 }
 
-static int component_valid(const char *s, size_t n) {
+static bool component_valid(const char *s, size_t n) {
     return n && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
 }
 
-int core_path_valid(const char *path, const char **what) {
+bool core_path_valid(const char *path, const char **what) {
     *what = "it must begin with '/'";
-    if (!path || path[0] != '/') return 0;
+    if (!path || path[0] != '/') return false;
     *what = "it is longer than 1,024 bytes";
     const size_t length = strnlen(path, DCP_MAX_PATH + 1);
-    if (length > DCP_MAX_PATH) return 0;
+    if (length > DCP_MAX_PATH) return false;
     *what = "it is not UTF-8";
-    if (!core_utf8_is_valid(path, length)) return 0;
+    if (!core_utf8_is_valid(path, length)) return false;
     *what = "it has an empty, '.' or '..' component";
     size_t components = 0;
     for (const char *c = path; *c; components++) {
         const char *end = strchrnul(c + 1, '/');
-        if (!component_valid(c + 1, (size_t)(end - c - 1))) return 0;
+        if (!component_valid(c + 1, (size_t)(end - c - 1))) return false;
         c = end;
     }
     *what = "it needs a section: /section/name";
-    if (components < 2) return 0;
+    if (components < 2) return false;
     *what = "/dcp is reserved";
     return strncmp(path, "/dcp/", 5) != 0;
 }
@@ -217,15 +217,15 @@ static int box_check(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
     return DCP_OK;
 }
 
-int core_state_reserve(dcp_state *state, size_t more) {
-    if (more <= state->capacity - state->n) return 1;
+bool core_state_reserve(dcp_state *state, size_t more) {
+    if (more <= state->capacity - state->n) return true;
     size_t capacity = state->capacity ? 2 * state->capacity : 64;
     if (capacity < state->n + more) capacity = state->n + more;
     void *tensors = core_array_grow(state->tensors, capacity, sizeof *state->tensors);
-    if (!tensors) return 0;
+    if (!tensors) return false;
     state->tensors = tensors;
     state->capacity = capacity;
-    return 1;
+    return true;
 }
 
 size_t core_state_bytes(size_t path_length) { return sizeof(state_kept) + path_length + 1; }
@@ -233,7 +233,7 @@ size_t core_state_bytes(size_t path_length) { return sizeof(state_kept) + path_l
 state_tensor *core_state_place(void *memory, const dcp_tensor *tensor, size_t path_length) {
     state_kept *kept = memory;
     state_tensor *t = &kept->tensor;
-    kept->is_part = 0;
+    kept->is_part = false;
     *t = (state_tensor){.tensor = *tensor, .boxes = &kept->box};
     core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &t->bytes);
     t->tensor.path = memcpy(kept->path, tensor->path, path_length + 1);
@@ -258,18 +258,18 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
 }
 
 /* Makes room for one more box. */
-static int more_boxes(state_tensor *t) {
+static bool more_boxes(state_tensor *t) {
     state_box *single = &((state_kept *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
-    if (!t->n_boxes) return 1;
+    if (!t->n_boxes) return true;
     state_box *boxes = core_array_grow(old, t->n_boxes + 1, sizeof *boxes);
-    if (!boxes) return 0;
+    if (!boxes) return false;
     if (!old) boxes[0] = *single;
     t->boxes = boxes;
-    return 1;
+    return true;
 }
 
 int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box, uint64_t *bytes,
-                     int *empty, dcp_error *err) {
+                     bool *empty, dcp_error *err) {
     int status = tensor_check(tensor, bytes, err);
     if (!status) box->box = at ? *at : dcp_box_whole(tensor);
     if (!status) status = box_check(tensor, &box->box, err);
@@ -293,7 +293,8 @@ int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_er
 static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
                    dcp_error *err) {
     uint64_t bytes;
-    int empty, status = core_state_check(tensor, at, box, &bytes, &empty, err);
+    bool empty;
+    int status = core_state_check(tensor, at, box, &bytes, &empty, err);
     if (status) return status;
     state_tensor *t = core_state_find(state, tensor->path);
     if (t && (status = core_state_check_same(tensor, &t->tensor, err))) return status;

@@ -1,6 +1,7 @@
 /* Internals of the state dict (dcp/state.h). */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dcp/state.h"
@@ -32,7 +33,7 @@ typedef struct state_tensor {
 typedef struct state_kept {
     state_tensor tensor;
     state_box box; /* room for a single box */
-    int is_part;   /* its memory is part of a state_block */
+    bool is_part;  /* its memory is part of a state_block */
     char path[];
 } state_kept;
 
@@ -70,7 +71,7 @@ struct dcp_state {
     void *by_path;                   /* tsearch tree of the others */
     const struct dcp_device *device; /* the device of its boxes; NULL: none is on a device */
     uint64_t device_bytes;           /* total size of the boxes on the device */
-    int has_strides;                 /* at least one box has strides */
+    bool has_strides;                /* at least one box has strides */
     /* time of the last change; distinguishes a state from an earlier one at the same address */
     double changed;
 };
@@ -78,8 +79,9 @@ struct dcp_state {
 /* Returns the tensors sorted bytewise by path; the caller frees the array. NULL: out of memory. */
 state_tensor **core_state_sorted(const dcp_state *state);
 
-/* Checks the syntax of a tensor's path. Returns 0 if it is refused, with the reason in `what`. */
-int core_path_valid(const char *path, const char **what);
+/* Checks the syntax of a tensor's path. Returns false if it is refused, with the reason in
+ * `what`. */
+bool core_path_valid(const char *path, const char **what);
 
 /* The sections that the library distinguishes; a section is the first name in a path. The library
  * warns if a training step has changed only one of /model and /optimizer. A load that must use all
@@ -112,7 +114,7 @@ void core_section_complain(const core_section_changes *c, uint64_t step, uint64_
 /* Checks a tensor and its box `at` (NULL: the whole tensor), and copies `at` to box->box. *bytes
  * becomes the tensor's size. *empty becomes 1 if the box has no elements and is not stored. */
 int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box, uint64_t *bytes,
-                     int *empty, dcp_error *err);
+                     bool *empty, dcp_error *err);
 
 /* Returns the tensor with that path; NULL: it does not exist. */
 state_tensor *core_state_find(const dcp_state *state, const char *path);
@@ -132,8 +134,8 @@ size_t core_state_bytes(size_t path_length);
 void core_state_free(state_tensor *tensor);
 void core_state_free_blocks(state_block *blocks);
 
-/* Makes room in state->tensors for `more` tensors. Returns 0 if memory is short. */
-int core_state_reserve(dcp_state *state, size_t more);
+/* Makes room in state->tensors for `more` tensors. Returns false if memory is short. */
+bool core_state_reserve(dcp_state *state, size_t more);
 
 /* The comparison for tsearch and related functions on state->by_path. */
 int core_state_compare(const void *a, const void *b);

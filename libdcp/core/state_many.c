@@ -5,6 +5,7 @@
  * sorted instead, so boxes of one path become neighbours. The sort skips the paths' common
  * beginning and compares words of eight bytes. */
 #include <search.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -61,7 +62,7 @@ static int check_boxes(many_boxes *m, dcp_error *err) {
     state_box box = {.rank = -1};
     for (size_t i = 0; i < m->n; i++) {
         uint64_t bytes;
-        int empty;
+        bool empty;
         if (i + PREFETCH_DISTANCE < m->n) core_prefetch(m->tensors[i + PREFETCH_DISTANCE].path, 1);
         box.data = m->data ? m->data[i] : NULL;
         int status = core_state_check(&m->tensors[i], m->boxes ? &m->boxes[i] : NULL, &box, &bytes,
@@ -126,7 +127,7 @@ static size_t common_length(const path_place *places, size_t n, size_t at) {
 
 /* Sorts places whose paths are equal in their first `at` bytes; `spare` has room for n places. */
 static void sort_places(path_place *places, path_place *spare, size_t n, size_t at) {
-    int is_sorted = 1;
+    bool is_sorted = true;
     at = common_length(places, n, at);
     for (size_t i = 0; i < n; i++) {
         places[i].word = word_of(&places[i], at);
@@ -145,20 +146,20 @@ static void sort_places(path_place *places, path_place *spare, size_t n, size_t 
     }
 }
 
-/* Returns 1 if the first `length` bytes of `path` are one of the paths before `place`. */
-static int is_listed(const many_boxes *m, size_t place, const char *path, size_t length) {
+/* Returns true if the first `length` bytes of `path` are one of the paths before `place`. */
+static bool is_listed(const many_boxes *m, size_t place, const char *path, size_t length) {
     size_t low = 0, high = place;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         const char *other = m->places[middle].path;
         const int side = strncmp(path, other, length);
-        if (!side && !other[length]) return 1;
+        if (!side && !other[length]) return true;
         if (side > 0)
             low = middle + 1;
         else
             high = middle; /* the folder's contents come after it */
     }
-    return 0;
+    return false;
 }
 
 /* Checks that no folder that contains the path is a tensor that is added in the same call. */
@@ -186,7 +187,7 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
  * tensors: the kernel would need more time to provide the same memory in small pages than
  * dcp_state_add_many needs for everything else. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
-    const int is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
+    const bool is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
     const size_t least = is_large ? LARGE_BLOCK : BLOCK;
     if (*bytes < least) *bytes = least;
     if (!is_large || *bytes > least) return malloc(*bytes);
@@ -228,7 +229,7 @@ static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor *
         return core_fail_memory(err, boxes * sizeof *apart + bytes);
     }
     state_tensor *t = core_state_place(memory, &m->tensors[p->index], p->length);
-    ((state_kept *)t)->is_part = 1;
+    ((state_kept *)t)->is_part = true;
     if (apart) t->boxes = apart;
     m->fresh[m->n_fresh++] = *out = t;
     return DCP_OK;
@@ -289,26 +290,26 @@ static int add_groups(many_boxes *m, dcp_error *err) {
 
 /* Puts the new tensors into the tree. Used if the state has many more tensors than are new: merging
  * lists would copy all of them. */
-static int put_into_tree(many_boxes *m) {
+static bool put_into_tree(many_boxes *m) {
     for (size_t i = 0; i < m->n_fresh; i++) {
         if (tsearch(m->fresh[i], &m->state->by_path, core_state_compare)) continue;
         while (i--) tdelete(m->fresh[i], &m->state->by_path, core_state_compare);
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
-static int merge_into_list(many_boxes *m) {
+static bool merge_into_list(many_boxes *m) {
     const size_t n = m->state->n_sorted;
     m->merged = core_array(n + m->n_fresh, sizeof *m->merged);
-    if (!m->merged) return 0;
+    if (!m->merged) return false;
     core_state_merge(m->state->sorted, n, m->fresh, m->n_fresh, m->merged);
     m->n_merged = n + m->n_fresh;
-    return 1;
+    return true;
 }
 
 static int reserve_tensors(many_boxes *m, dcp_error *err) {
-    int done = core_state_reserve(m->state, m->n_fresh);
+    bool done = core_state_reserve(m->state, m->n_fresh);
     if (done && m->n_fresh)
         done = m->n_fresh < m->state->n / 8 ? put_into_tree(m) : merge_into_list(m);
     return done ? DCP_OK : core_fail_memory(err, m->n_fresh * sizeof *m->fresh);

@@ -3,6 +3,7 @@
  * box, the walk follows the memory instead, some cache lines at a time. */
 #include "core/strides.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,15 +17,15 @@
 
 static uint64_t size_of_step(int64_t step) { return step < 0 ? -(uint64_t)step : (uint64_t)step; }
 
-/* Returns 1 if all elements lie inside the address space. So must the address one step beyond the
- * last element: walks advance to it without accessing it. */
-static int has_addresses(const box_strides *s, const void *data) {
+/* Returns true if all elements lie inside the address space. So must the address one step beyond
+ * the last element: walks advance to it without accessing it. */
+static bool has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {
         uint64_t *end = s->loop[d].step < 0 ? &before : &after;
         if (__builtin_mul_overflow(s->loop[d].count, size_of_step(s->loop[d].step), &span) ||
             __builtin_add_overflow(*end, span, end) || *end >> 62)
-            return 0;
+            return false;
     }
     return before <= (uintptr_t)data && after <= UINTPTR_MAX - (uintptr_t)data;
 }
@@ -37,20 +38,20 @@ static int by_size(const void *a, const void *b) {
 
 /* Elements do not overlap if each step is at least as long as everything that the loops with
  * shorter steps span. */
-static int may_overlap(const box_strides *s) {
+static bool may_overlap(const box_strides *s) {
     stride_loop sorted[DCP_MAX_DIMS];
     uint64_t span = s->run_bytes;
     memcpy(sorted, s->loop, s->dims * sizeof *sorted);
     qsort(sorted, s->dims, sizeof *sorted, by_size);
     for (uint32_t d = 0; d < s->dims; d++) {
-        if (size_of_step(sorted[d].step) < span) return 1;
+        if (size_of_step(sorted[d].step) < span) return true;
         span += (sorted[d].count - 1) * size_of_step(sorted[d].step);
     }
-    return 0;
+    return false;
 }
 
-int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
-                       const int64_t *strides, const void *data, box_strides *out) {
+bool core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                        const int64_t *strides, const void *data, box_strides *out) {
     *out = (box_strides){.run_bytes = elem_bytes};
     for (uint32_t d = ndim; d-- > 0;) {
         stride_loop *inner = out->dims ? &out->loop[out->dims - 1] : NULL;
@@ -64,13 +65,13 @@ int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count
         else
             out->loop[out->dims++] = (stride_loop){count[d], strides[d]};
     }
-    if (!has_addresses(out, data)) return 0;
+    if (!has_addresses(out, data)) return false;
     out->overlaps = may_overlap(out);
     for (uint32_t d = 1; d < out->dims; d++)
         if (size_of_step(out->loop[d].step) < size_of_step(out->loop[out->near].step))
             out->near = d;
     if (out->run_bytes > TILE_BYTES / 2) out->near = 0;
-    return 1;
+    return true;
 }
 
 /* The run that a walk has reached. */
@@ -79,7 +80,7 @@ typedef struct box_walk {
     unsigned char *memory; /* the run's address */
     uint64_t index[DCP_MAX_DIMS];
     unsigned char *dense; /* the run's place in the dense buffer */
-    int to_memory;
+    bool to_memory;
 } box_walk;
 
 static unsigned char *set_walk(box_walk *w, const void *data, const box_strides *s, uint64_t run) {
@@ -134,10 +135,10 @@ static uint64_t block_of(const box_strides *s) {
     return runs;
 }
 
-static int is_at_block(const box_walk *w) {
+static bool is_at_block(const box_walk *w) {
     for (uint32_t d = 0; d < w->strides->near; d++)
-        if (w->index[d]) return 0;
-    return 1;
+        if (w->index[d]) return false;
+    return true;
 }
 
 /* If runs are closest to each other along another loop than the innermost, blocks share cache
@@ -225,7 +226,7 @@ void core_strides_get(const void *data, const box_strides *strides, uint64_t off
 
 void core_strides_put(void *data, const box_strides *strides, uint64_t offset, uint64_t bytes,
                       const void *from) {
-    box_walk w = {.dense = (unsigned char *)from, .to_memory = 1};
+    box_walk w = {.dense = (unsigned char *)from, .to_memory = true};
     if (strides)
         walk(&w, data, strides, offset, bytes);
     else

@@ -3,6 +3,7 @@
  * first element; if `strides` is NULL, the memory is dense. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dcp/tensor.h"
@@ -14,17 +15,17 @@ typedef struct stride_loop {
 
 typedef struct box_strides {
     uint64_t run_bytes; /* bytes that are contiguous in memory; at least one element */
-    int overlaps;       /* elements may share bytes, so the box cannot be loaded */
+    bool overlaps;      /* elements may share bytes, so the box cannot be loaded */
     uint32_t dims;      /* loops over runs, innermost first */
     uint32_t near;      /* if runs are short, the loop with the smallest step; otherwise 0 */
     stride_loop loop[DCP_MAX_DIMS];
 } box_strides;
 
 /* Converts strides, which are in bytes, one per dimension. Merges dimensions that are contiguous:
- * no loop remains if the memory is dense. Returns 0 if elements would lie outside the address
+ * no loop remains if the memory is dense. Returns false if elements would lie outside the address
  * space. */
-int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
-                       const int64_t *strides, const void *data, box_strides *out);
+bool core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
+                        const int64_t *strides, const void *data, box_strides *out);
 
 /* Returns the address of byte `offset` of the box. *contiguous becomes the number of bytes that are
  * contiguous starting there; UINT64_MAX if the box is dense. */

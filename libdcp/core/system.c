@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -61,7 +62,7 @@ void core_process_lock_take(core_process_lock which) {
     pthread_mutex_lock(&process.locks[which]);
 }
 
-int core_process_lock_take_within(core_process_lock which, int seconds) {
+bool core_process_lock_take_within(core_process_lock which, int seconds) {
     struct timespec until;
     pthread_once(&process.once, follow_forks);
     clock_gettime(CLOCK_REALTIME, &until);

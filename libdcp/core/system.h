@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -48,7 +49,7 @@ typedef struct core_futex {
     _Atomic uint32_t waiting; /* processes that sleep, or are about to */
 } core_futex;
 
-static inline int core_futex_has(core_futex *f, uint32_t count) {
+static inline bool core_futex_has(core_futex *f, uint32_t count) {
     return (int32_t)(atomic_load(&f->count) - count) >= 0;
 }
 
@@ -61,15 +62,15 @@ static inline void core_futex_set(core_futex *f, uint32_t count) {
 }
 
 /* Sleeps until the count changes, unless it has already reached `count`; at most `nanoseconds`.
- * Returns 1 if that time has passed, or if a signal has arrived, since a timer's signals may be so
- * frequent that the time never passes. May return early, so check core_futex_has again. */
-static inline int core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
+ * Returns true if that time has passed, or if a signal has arrived, since a timer's signals may be
+ * so frequent that the time never passes. May return early, so check core_futex_has again. */
+static inline bool core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
     const struct timespec most = {.tv_nsec = nanoseconds};
     const uint32_t seen = atomic_load(&f->count);
-    if ((int32_t)(seen - count) >= 0) return 0;
+    if ((int32_t)(seen - count) >= 0) return false;
     atomic_fetch_add(&f->waiting, 1); /* before the kernel compares the count with `seen` */
     const long code = syscall(SYS_futex, &f->count, FUTEX_WAIT, seen, &most, NULL, 0);
-    const int timed_out = code && errno != EAGAIN;
+    const bool timed_out = code && errno != EAGAIN;
     atomic_fetch_sub(&f->waiting, 1);
     return timed_out;
 }
@@ -111,8 +112,9 @@ typedef enum core_process_lock {
 void core_process_lock_take(core_process_lock which);
 void core_process_lock_leave(core_process_lock which);
 
-/* Tries to take the lock for about `seconds` seconds. Returns 1 if it was taken, otherwise 0. */
-int core_process_lock_take_within(core_process_lock which, int seconds);
+/* Tries to take the lock for about `seconds` seconds. Returns true if it was taken, otherwise
+ * false. */
+bool core_process_lock_take_within(core_process_lock which, int seconds);
 
 /* After a fork, the child calls `fn` before anything else, while it holds all locks. The calling
  * thread must hold the lock `which`. */

@@ -6,6 +6,7 @@
  * A checksum's kernel waits until the program's kernels leave room for it. Copies on the same
  * stream would wait for that kernel, although the copy engine is free. Copies to the host and
  * checksums only read device memory, so their order does not matter. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,8 +26,8 @@ enum { TO_HOST, OTHERS, STREAMS };
 
 typedef struct cuda_stream {
     cudaStream_t streams[STREAMS];
-    int is_behind[STREAMS]; /* this stream's next copy must follow the other's operations */
-    cudaEvent_t before;     /* for waiting on the program or on the other stream */
+    bool is_behind[STREAMS]; /* this stream's next copy must follow the other's operations */
+    cudaEvent_t before;      /* for waiting on the program or on the other stream */
     device_crc64_cell *cell;
     unsigned n;
     cudaEvent_t events[][STREAMS];
@@ -107,8 +108,8 @@ static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, ui
         code = cudaEventRecord(s->before, s->streams[!k]);
         if (!code) code = cudaStreamWaitEvent(s->streams[k], s->before, 0);
     }
-    s->is_behind[k] = 0;
-    s->is_behind[!k] = 1;
+    s->is_behind[k] = false;
+    s->is_behind[!k] = true;
     if (code) return (int)code;
     const enum cudaMemcpyKind kind = k == TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
     return (int)cudaMemcpyAsync(to, from, bytes, kind, s->streams[k]);

@@ -4,6 +4,7 @@
 #include "device/staging.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,7 @@ static void device_staging_settle(const staging *s) {
 }
 
 void device_staging_cut(staging *s, unsigned n) {
-    int in_flight = 0;
+    bool in_flight = false;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
     if (in_flight) device_staging_settle(s);
     unsigned each = s->slots / n;
@@ -95,7 +96,7 @@ void device_staging_cut(staging *s, unsigned n) {
 unsigned char *device_staging_add(staging_batch *b, const state_box *box, const char *path,
                                   uint64_t offset, uint64_t bytes, uint64_t *taken) {
     staging_range *last = b->n ? &b->ranges[b->n - 1] : NULL;
-    int goes_on = last && last->box == box && last->offset + last->bytes == offset;
+    bool goes_on = last && last->box == box && last->offset + last->bytes == offset;
     uint64_t at = goes_on ? b->used : (b->used + 7) / 8 * 8;
     if (at >= b->room || (!goes_on && b->n == b->most)) return NULL;
     if (bytes > b->room - at) bytes = b->room - at;
@@ -135,7 +136,7 @@ static int begin_range(const staging *s, const staging_batch *b, unsigned i, sta
 
 int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err) {
     int status = DCP_OK;
-    b->in_flight = 1;
+    b->in_flight = true;
     for (unsigned i = 0; i < b->n && !status; i++) status = begin_range(s, b, i, way, err);
     if (status) return status;
     int code = s->device.record(s->device.ctx, s->stream, b->event);
@@ -147,7 +148,7 @@ static int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *
     if (!b->in_flight) return DCP_OK;
     int code = s->device.wait(s->device.ctx, s->stream, b->event);
     if (code) return range_failed(s, code, &b->ranges[0], "cannot copy or checksum", err);
-    b->in_flight = 0;
+    b->in_flight = false;
     return DCP_OK;
 }
 
@@ -229,8 +230,8 @@ void device_pinned_free(device_pinned *pinned) {
     free(pinned);
 }
 
-int device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
-                        size_t ranges) {
+bool device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
+                         size_t ranges) {
     return pinned && pinned->of == s->of && pinned->batch.room >= bytes &&
            pinned->batch.most >= ranges;
 }
@@ -248,7 +249,7 @@ int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err) {
     if (!status) status = device_staging_arrive(s, &pinned->batch, err);
     if (status) { /* wait, so that nothing is copied into the memory after the return */
         device_staging_settle(s);
-        pinned->batch.in_flight = 0;
+        pinned->batch.in_flight = false;
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* Page-locked memory between a device and the files. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dcp/device.h"
@@ -32,7 +33,7 @@ typedef struct staging_batch {
     unsigned n, most;
     uint64_t *sums; /* page-locked: the device's checksum of each range */
     unsigned event; /* the event's number in the stream */
-    int in_flight;
+    bool in_flight;
     unsigned cursor; /* for callers that search for a range */
 } staging_batch;
 
@@ -90,10 +91,10 @@ device_pinned *device_pinned_open(const staging *s, uint64_t bytes, size_t range
 /* NULL is ignored. */
 void device_pinned_free(device_pinned *pinned);
 
-/* Returns 1 if `pinned` belongs to the staging's device, and has at least this much memory and
+/* Returns true if `pinned` belongs to the staging's device, and has at least this much memory and
  * room. */
-int device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
-                        size_t ranges);
+bool device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
+                         size_t ranges);
 /* Returns the memory, which begins at a page boundary. */
 unsigned char *device_pinned_memory(const device_pinned *pinned);
 

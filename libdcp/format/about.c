@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +43,13 @@ static json_t *compose(const char *tool, int ranks, json_t *members) {
         strcpy(host, "unknown");
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     json_t *about = json_object();
-    int failed = json_object_set_new(about, "tool", json_string(tool)) ||
-                 json_object_set_new(about, "version", json_string(dcp_version())) ||
-                 json_object_set_new(about, "time", json_string(when)) ||
-                 json_object_set_new(about, "host", json_string(host)) ||
-                 json_object_set_new(about, "pid", json_integer(getpid())) ||
-                 json_object_set_new(about, "ranks", json_integer(ranks)) ||
-                 json_object_update_missing(about, members);
+    bool failed = json_object_set_new(about, "tool", json_string(tool)) ||
+                  json_object_set_new(about, "version", json_string(dcp_version())) ||
+                  json_object_set_new(about, "time", json_string(when)) ||
+                  json_object_set_new(about, "host", json_string(host)) ||
+                  json_object_set_new(about, "pid", json_integer(getpid())) ||
+                  json_object_set_new(about, "ranks", json_integer(ranks)) ||
+                  json_object_update_missing(about, members);
     json_object_del(about, "crc64");
     failed = failed || json_object_set_new(about, "crc64", json_string(ZEROS));
     if (!failed) return about;
@@ -123,12 +124,12 @@ static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error 
     return status;
 }
 
-static int sum_holds(char *text, size_t bytes) {
+static bool sum_holds(char *text, size_t bytes) {
     char stored[DIGITS], computed[DIGITS], *digits = digits_of(text, bytes);
     const char *begin = digits - (sizeof TAIL_BEGIN - 1), *end = digits + DIGITS;
     if (memcmp(begin, TAIL_BEGIN, sizeof TAIL_BEGIN - 1) != 0 ||
         memcmp(end, TAIL_END, sizeof TAIL_END - 1) != 0)
-        return 0;
+        return false;
     memcpy(stored, digits, DIGITS);
     memcpy(digits, ZEROS, DIGITS);
     write_digits(computed, core_crc64(text, bytes));
@@ -172,12 +173,12 @@ int format_about_shards(const char *folder, int world, json_t **out, dcp_error *
     return status;
 }
 
-int format_about_is_part(const char *folder, int world, unsigned char *kept, int *is_part,
+int format_about_is_part(const char *folder, int world, unsigned char *kept, bool *is_part,
                          dcp_error *err) {
     json_t *about = NULL, *number;
     size_t i;
     int status = format_about_parse(folder, &about, err);
-    *is_part = 0;
+    *is_part = false;
     if (status) return core_fail_is_unread(status) ? status : DCP_OK;
     const json_t *list = json_object_get(about, "shards");
     *is_part = json_is_array(list);

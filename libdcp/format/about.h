@@ -5,6 +5,7 @@
  * detected. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -29,7 +30,7 @@ int format_about_shards(const char *folder, int world, struct json_t **out, dcp_
 
 /* Sets *is_part to 1 if about.json says that the folder holds only a part of the step's shards, and
  * marks these in kept[world]. If about.json is missing or damaged, *is_part is 0. */
-int format_about_is_part(const char *folder, int world, unsigned char *kept, int *is_part,
+int format_about_is_part(const char *folder, int world, unsigned char *kept, bool *is_part,
                          dcp_error *err);
 
 /* Returns DCP_ERR_CORRUPT if the checksum or the syntax is wrong, or if the file names another step

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ int format_name_path(const char *dir, const char *prefix, uint64_t step, char *p
     return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
 }
 
-int format_name_read(const char *path, uint64_t *step) {
+bool format_name_read(const char *path, uint64_t *step) {
     static const char *const kinds[] = {"step-", ".tmp-step-", ".abandoned-step-"};
     size_t start = strlen(path);
     while (start > 1 && path[start - 1] == '/') start--;
@@ -42,32 +43,32 @@ int format_name_read(const char *path, uint64_t *step) {
         if (strncmp(path + start, kinds[k], strlen(kinds[k])) || strspn(digits, "0123456789") < 8)
             continue;
         *step = strtoull(digits, NULL, 10);
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 /* Recognises ".1", ".2" and so on. The name of an abandoned step has this ending if the plain name
  * was in use. */
-static int is_suffix(const char *text) {
-    if (text[0] != '.' || text[1] < '1' || text[1] > '9') return 0;
+static bool is_suffix(const char *text) {
+    if (text[0] != '.' || text[1] < '1' || text[1] > '9') return false;
     return text[1 + strspn(text + 1, "0123456789")] == '\0';
 }
 
 /* Recognises "." and the 16 hex digits of a writer's identity. The name of a partial step has this
  * ending if another writer may still have been running. */
-static int is_identity(const char *text) {
+static bool is_identity(const char *text) {
     return text[0] == '.' && strspn(text + 1, "0123456789abcdef") == 16 && text[17] == '\0';
 }
 
-static int is_ending(const char *text, dcp_step_kind kind) {
-    if (!*text) return 1;
-    return kind == DCP_STEP_COMPLETE  ? 0
+static bool is_ending(const char *text, dcp_step_kind kind) {
+    if (!*text) return true;
+    return kind == DCP_STEP_COMPLETE  ? false
            : kind == DCP_STEP_PARTIAL ? is_identity(text)
                                       : is_suffix(text);
 }
 
-static int parse_name(const char *name, dcp_step *out) {
+static bool parse_name(const char *name, dcp_step *out) {
     static const struct {
         const char *prefix;
         dcp_step_kind kind;
@@ -75,18 +76,18 @@ static int parse_name(const char *name, dcp_step *out) {
         {"", DCP_STEP_COMPLETE}, {".tmp-", DCP_STEP_PARTIAL}, {".abandoned-", DCP_STEP_ABANDONED}};
     size_t k = name[0] != '.' ? 0 : name[1] == 't' ? 1 : 2;
     const char *digits = strstr(name, "step-");
-    if (strlen(name) >= NAME_BYTES || !digits || !isdigit((unsigned char)digits[5])) return 0;
+    if (strlen(name) >= NAME_BYTES || !digits || !isdigit((unsigned char)digits[5])) return false;
 
     uint64_t step = strtoull(digits + 5, NULL, 10);
     char made[NAME_BYTES];
     format_name_write(made, kinds[k].prefix, step);
     size_t length = strlen(made);
-    if (strncmp(name, made, length) != 0) return 0;
-    if (!is_ending(name + length, kinds[k].kind)) return 0;
+    if (strncmp(name, made, length) != 0) return false;
+    if (!is_ending(name + length, kinds[k].kind)) return false;
     out->step = step;
     out->kind = kinds[k].kind;
     memcpy(out->name, name, strlen(name) + 1);
-    return 1;
+    return true;
 }
 
 static int by_step(const void *a, const void *b) {
@@ -117,7 +118,7 @@ static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) 
 static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     folder_listing *l = ctx;
     dcp_step step;
-    int is_folder;
+    bool is_folder;
     if (!parse_name(e->d_name, &step)) return DCP_OK;
     const int status = io_look_is_folder(of, l->dir, e, &is_folder, err);
     return status || !is_folder ? status : append_step(l, &step, err);
@@ -132,7 +133,7 @@ static int list_directory(int at, const char *name, const char *dir, dcp_step **
     const int status = io_look_through(at, name, dir, take_entry, &l, &why);
     if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {
         free(l.steps);
-        const int is_file = status == DCP_ERR_NOT_FOUND;
+        const bool is_file = status == DCP_ERR_NOT_FOUND;
         return core_fail_again(err, is_file ? DCP_ERR_ARG : status, &why, "%s", why.message);
     }
     if (l.n > 1) qsort(l.steps, l.n, sizeof *l.steps, by_step);
@@ -275,11 +276,11 @@ int format_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_e
     return DCP_OK;
 }
 
-static int belongs(const char *name, dcp_layout layout, size_t files) {
+static bool belongs(const char *name, dcp_layout layout, size_t files) {
     if (strcmp(name, "about.json") == 0 || strncmp(name, "parity-", 7) == 0 ||
         strncmp(name, "partner-", 8) == 0 ||
         strncmp(name, ".nfs", 4) == 0) /* NFS's name for an open file that was removed */
-        return 1;
+        return true;
     return layout == DCP_LAYOUT_GLOBAL ? strcmp(name, "state.h5") == 0
                                        : (size_t)world_of(name) == files;
 }

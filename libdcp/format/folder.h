@@ -1,6 +1,7 @@
 /* The names of steps' folders, and the files in them. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dcp/error.h"
@@ -9,9 +10,9 @@
 
 /* The names of steps' folders, and the steps of a directory. */
 
-/* Returns 1 if the folder's name is that of a complete, partial or abandoned step. *step becomes
+/* Returns true if the folder's name is that of a complete, partial or abandoned step. *step becomes
  * the number in the name. */
-int format_name_read(const char *path, uint64_t *step);
+bool format_name_read(const char *path, uint64_t *step);
 
 /* Like dcp_steps_list, but for an open directory, which may have been moved. `dir` is its path, for
  * messages. */

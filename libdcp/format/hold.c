@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +37,7 @@ static void take_shared_lock(format_hold *hold) {
     }
 }
 
-format_hold *format_hold_open(const char *folder, int locks, int *gone) {
+format_hold *format_hold_open(const char *folder, int locks, bool *gone) {
     format_hold *hold = malloc(sizeof *hold);
     char *path = strdup(folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -52,10 +53,10 @@ fail:
     return NULL;
 }
 
-int format_hold_is_named(const format_hold *hold) {
+bool format_hold_is_named(const format_hold *hold) {
     struct stat now, held;
     if (stat(hold->path, &now)) return errno != ENOENT && errno != ENOTDIR;
-    if (fstat(hold->folder_fd, &held)) return 1;
+    if (fstat(hold->folder_fd, &held)) return true;
     return now.st_ino == held.st_ino && now.st_dev == held.st_dev;
 }
 
@@ -67,8 +68,8 @@ void format_hold_close(format_hold *hold) {
     free(hold);
 }
 
-/* Returns 0 if the error code means that no lock can exist, 1 if it leaves that open. */
-static int may_be_held(int code) {
+/* Returns false if the error code means that no lock can exist, true if it leaves that open. */
+static bool may_be_held(int code) {
     switch (code) {
     case ENOENT:
     case ENOTDIR:
@@ -77,15 +78,16 @@ static int may_be_held(int code) {
     case ENOSYS:
     case EINVAL:
     case EOPNOTSUPP: /* the file system has no locks */
-        return 0;
+        return false;
     default:
-        return 1;
+        return true;
     }
 }
 
-int format_hold_is_held(int dir_fd, const char *name) {
+bool format_hold_is_held(int dir_fd, const char *name) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int held, folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool held;
+    int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder_fd < 0) return may_be_held(errno);
     int fd = openat(folder_fd, LOCKED_FILE, READING | O_CLOEXEC);
     if (fd < 0 || fcntl(fd, F_OFD_GETLK, &whole))
@@ -100,14 +102,14 @@ int format_hold_is_held(int dir_fd, const char *name) {
 /* A step to which this process may not write cannot be claimed, so only holds are checked. A reader
  * may come after this check, before the caller renames the step. Then either the reader finds that
  * the step has lost its name, or the caller finds the reader's lock before it removes the files. */
-int format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
+bool format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;
     if (folder_fd < 0) return !may_be_held(errno);
     *claim = take_lock(folder_fd, CLAIMING, F_WRLCK);
     int code = errno;
     close(folder_fd);
-    if (*claim) return 1;
+    if (*claim) return true;
     if (code == EACCES || code == EPERM) return !format_hold_is_held(dir_fd, name);
     return !may_be_held(code);
 }
@@ -166,12 +168,12 @@ static int check_lock(const format_hold *hold, const char *path, dcp_error *err)
 static int hold_named(const char *path, format_hold **out, dcp_error *err) {
     enum { TIMES = 100 };
     for (int i = 0; i < TIMES; i++) {
-        int gone;
+        bool gone;
         format_hold *hold = format_hold_open(path, 1, &gone);
         if (!hold && gone) return fail_gone(path, err);
         if (!hold) return core_fail_errno(err, "cannot pin", path);
         const int status = check_lock(hold, path, err);
-        const int stands = !hold->is_claimed && format_hold_is_named(hold);
+        const bool stands = !hold->is_claimed && format_hold_is_named(hold);
         *out = hold;
         if (!status && stands) return DCP_OK;
         format_hold_close(hold);

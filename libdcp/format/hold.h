@@ -14,35 +14,38 @@
  * locks or the step has no about.json, nothing is held or claimed. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "io/descriptors.h"
 
 typedef struct format_hold {
     int folder_fd;
     io_unshared *lock; /* NULL: no lock */
     char *path;        /* the path by which the folder was opened */
-    int is_claimed;    /* the step could not be locked because a writer has claimed it */
+    bool is_claimed;   /* the step could not be locked because a writer has claimed it */
 } format_hold;
 
 /* Opens the folder and, if `locks` is not 0, tries to lock the step. If only the lock fails,
  * hold->lock is NULL, and errno says why. If a writer has claimed the step, waits until the step or
  * the claim disappears, but not for long, as the writer may be stopped. Returns NULL if the folder
  * cannot be opened; *gone is 1 if it does not exist. */
-format_hold *format_hold_open(const char *folder, int locks, int *gone);
+format_hold *format_hold_open(const char *folder, int locks, bool *gone);
 
-/* Returns 1 if the path still leads to the folder that is held, or if that cannot be determined. */
-int format_hold_is_named(const format_hold *hold);
+/* Returns true if the path still leads to the folder that is held, or if that cannot be
+ * determined. */
+bool format_hold_is_named(const format_hold *hold);
 
 /* NULL is ignored. */
 void format_hold_close(format_hold *hold);
 
-/* For the writer: returns 1 if a reader holds the step whose folder is the entry `name` of the
+/* For the writer: returns true if a reader holds the step whose folder is the entry `name` of the
  * directory, or if that cannot be determined, for example after an I/O error. */
-int format_hold_is_held(int dir_fd, const char *name);
+bool format_hold_is_held(int dir_fd, const char *name);
 
-/* Claims the step for the writer, so no reader can hold it before format_hold_unclaim. Returns 0 if
- * a reader holds it, or if that cannot be determined. Otherwise returns 1; *claim is then NULL if
- * there is nothing to lock, or if this process may not write to the step. */
-int format_hold_claim(int dir_fd, const char *name, io_unshared **claim);
+/* Claims the step for the writer, so no reader can hold it before format_hold_unclaim. Returns
+ * false if a reader holds it, or if that cannot be determined. Otherwise returns true; *claim is
+ * then NULL if there is nothing to lock, or if this process may not write to the step. */
+bool format_hold_claim(int dir_fd, const char *name, io_unshared **claim);
 
 /* NULL is ignored. */
 void format_hold_unclaim(io_unshared *claim);

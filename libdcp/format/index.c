@@ -1,6 +1,7 @@
 /* The user block. Its own checksum is checked first; nothing else in it is used before that. */
 #include "format/index.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,12 +52,12 @@ void format_userblock_encode(const format_userblock *ub, unsigned char *out) {
     core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 
-static int in_file(const format_range *r, uint64_t file_bytes) {
+static bool in_file(const format_range *r, uint64_t file_bytes) {
     return r->offset >= USERBLOCK_BYTES && r->offset % PAGE_BYTES == 0 && r->offset <= file_bytes &&
            r->bytes <= file_bytes - r->offset;
 }
 
-static int overlap(const format_range *a, const format_range *b) {
+static bool overlap(const format_range *a, const format_range *b) {
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
@@ -126,7 +127,7 @@ int format_userblock_decode(const unsigned char *in, uint64_t file_bytes, const 
 enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define BOX_BYTES (16 * DCP_MAX_DIMS)
 
-int format_index_shared(const format_row *row, const dcp_box *box, box_copy *out) {
+bool format_index_shared(const format_row *row, const dcp_box *box, box_copy *out) {
     const dcp_box held = format_index_row_box(row);
     return row->bytes && core_box_copy_between(out, row->tensor.ndim,
                                                dcp_dtype_bytes(row->tensor.dtype), &held, box);
@@ -175,7 +176,7 @@ void format_index_encode(const format_row *rows, size_t n, uint64_t path_bytes, 
     }
 }
 
-static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
+static bool decode_dtype(const unsigned char *p, dcp_dtype *out) {
     char name[DTYPE_BYTES + 1] = {0};
     memcpy(name, p, DTYPE_BYTES);
     return dcp_dtype_parse(name, out) == DCP_OK;
@@ -224,12 +225,12 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, f
 
 /* In a shard, the row's path is that of its tensor, possibly followed by "@" and the number of the
  * box. */
-static int row_path_valid(char *path, const format_userblock *ub, const char **wrong) {
-    if (!core_path_valid(path, wrong)) return 0;
+static bool row_path_valid(char *path, const format_userblock *ub, const char **wrong) {
+    if (!core_path_valid(path, wrong)) return false;
     const size_t length = format_index_tensor_path(path);
-    if (ub->layout != DCP_LAYOUT_SHARDED || !path[length]) return 1;
+    if (ub->layout != DCP_LAYOUT_SHARDED || !path[length]) return true;
     path[length] = 0;
-    const int valid = core_path_valid(path, wrong);
+    const bool valid = core_path_valid(path, wrong);
     path[length] = '@';
     return valid;
 }
@@ -294,7 +295,7 @@ static int by_row_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int shares_bytes(const format_row *r, const format_range *table) {
+static bool shares_bytes(const format_row *r, const format_range *table) {
     return r->offset + r->bytes > table->offset && r->offset < table->offset + table->bytes;
 }
 

@@ -1,6 +1,7 @@
 /* The user block of a checkpoint's file, and the index table that it points to. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -70,8 +71,8 @@ static inline dcp_box format_index_row_box(const format_row *row) {
 }
 
 /* Finds the elements that the row's dataset and a box of its tensor share. *out describes where
- * they lie in the dataset (a) and in the dense box (b). Returns 0 if they share none. */
-int format_index_shared(const format_row *row, const dcp_box *box, struct box_copy *out);
+ * they lie in the dataset (a) and in the dense box (b). Returns false if they share none. */
+bool format_index_shared(const format_row *row, const dcp_box *box, struct box_copy *out);
 
 /* Returns the length of the longest path, with its NUL, rounded up to 16. */
 uint64_t format_index_path_bytes(const format_row *rows, size_t n);

@@ -3,6 +3,7 @@
  * thousand steps is listed fast. */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -99,7 +100,8 @@ static int check_part(const char *folder, dcp_glance *out, const dcp_error *miss
     unsigned char *kept = calloc(2 * (size_t)out->files, 1);
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
     unsigned char *here = kept + out->files;
-    int is_part, status = format_about_is_part(folder, out->files, kept, &is_part, err);
+    bool is_part;
+    int status = format_about_is_part(folder, out->files, kept, &is_part, err);
     if (!status) status = format_folder_shards(folder, out->files, here, &out->files_here, err);
     for (int f = 0; f < out->files && !status && is_part; f++) is_part = here[f] || !kept[f];
     if (!status && is_part) {

@@ -3,6 +3,7 @@
 #include "format/tables.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,12 +72,12 @@ static int append_index(packing *p, const format_userblock *ub, dcp_error *err) 
     return status;
 }
 
-/* Returns 1 if a whole page of the table is zeros. A page of checksums of real data never is, but a
- * hole in a sparse file is. */
-static int has_hole(const unsigned char *table, uint64_t bytes) {
+/* Returns true if a whole page of the table is zeros. A page of checksums of real data never is,
+ * but a hole in a sparse file is. */
+static bool has_hole(const unsigned char *table, uint64_t bytes) {
     for (uint64_t at = 0; at + PAGE_BYTES <= bytes; at += PAGE_BYTES)
-        if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return 1;
-    return 0;
+        if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return true;
+    return false;
 }
 
 /* The blocks table is read in parts, too: if a sparse file claims to be huge, reading stops at the
@@ -152,7 +153,7 @@ static int keep_crcs(format_file *file, const unsigned char *data, dcp_error *er
 }
 
 int format_tables_unpack(format_file *file, const unsigned char *packed, uint64_t bytes,
-                         int checked, dcp_error *err) {
+                         bool checked, dcp_error *err) {
     int status =
         format_userblock_decode(packed + 8, core_get_u64(packed), file->path, &file->ub, err);
     if (status) return status;
@@ -177,7 +178,7 @@ int format_tables_read(format_file *file, dcp_error *err) {
     uint64_t bytes;
     int status = format_tables_pack(file, &packed, &bytes, err);
     if (status) return status;
-    status = format_tables_unpack(file, packed, bytes, 0, err);
+    status = format_tables_unpack(file, packed, bytes, false, err);
     free(packed);
     return status;
 }

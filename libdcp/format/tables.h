@@ -2,6 +2,8 @@
  * file. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "format/index.h"
 #include "io/file.h"
 
@@ -9,10 +11,10 @@
  * their numbers. If some ranks do not see some files, the files are ordered by the rank that reads
  * them instead, so each reader has one range of addresses. */
 typedef struct format_file {
-    char *path; /* for a hidden file: the path on its reader */
-    int reader; /* the rank that reads its tables, and its data for ranks that can't */
-    int hidden; /* this rank does not see it */
-    int folder; /* borrowed descriptor of the step's folder; AT_FDCWD: use the path */
+    char *path;  /* for a hidden file: the path on its reader */
+    int reader;  /* the rank that reads its tables, and its data for ranks that can't */
+    bool hidden; /* this rank does not see it */
+    int folder;  /* borrowed descriptor of the step's folder; AT_FDCWD: use the path */
     format_userblock ub;
     format_row *rows;
     uint64_t *crcs;         /* checksums of the blocks of all rows */
@@ -23,7 +25,7 @@ typedef struct format_file {
     io_file plain;          /* for reads through the page cache; opened on use */
     uint64_t after_found;   /* the row after the one that lookup.h found last */
     uint32_t *block_places; /* used by lookup.h */
-    int outside_is_intact;  /* result of format_file_check_outside */
+    bool outside_is_intact; /* result of format_file_check_outside */
 } format_file;
 
 /* Returns a file of which nothing was read yet; takes ownership of the path. */
@@ -36,7 +38,7 @@ int format_tables_read(format_file *file, dcp_error *err);
 /* Like format_tables_read, but for the bytes from format_tables_pack. `checked`: see
  * format_index_decode. */
 int format_tables_unpack(format_file *file, const unsigned char *packed, uint64_t bytes,
-                         int checked, dcp_error *err);
+                         bool checked, dcp_error *err);
 /* Reads the bytes for format_tables_unpack: user block, index, blocks, meta. */
 int format_tables_pack(const format_file *file, unsigned char **packed, uint64_t *bytes,
                        dcp_error *err);

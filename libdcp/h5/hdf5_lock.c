@@ -3,6 +3,7 @@
 #include "h5/hdf5_lock.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +23,7 @@ static herr_t note_failure(hid_t errors, void *turn) {
 }
 
 /* State of the handlers below, which run at the end of the process; guarded by the lock. */
-static struct { int is_followed, has_lock; } at_exit;
+static struct { bool is_followed, has_lock; } at_exit;
 
 /* When the process exits, HDF5 frees its data while threads may still be in HDF5 calls, for example
  * those of saves. So HDF5 is closed here between two calls, and its own handler finds nothing to
@@ -31,19 +32,19 @@ static struct { int is_followed, has_lock; } at_exit;
 static void close_at_exit(void) {
     enum { PATIENCE_S = 2 };
     if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;
-    at_exit.has_lock = 1;
+    at_exit.has_lock = true;
     H5close();
 }
 
 static void leave_at_exit(void) {
     if (!at_exit.has_lock) return;
-    at_exit.has_lock = 0;
+    at_exit.has_lock = false;
     core_process_lock_leave(CORE_LOCK_HDF5);
 }
 
 /* Handlers run in reverse order, with HDF5's between these two. */
 static void follow_exit(void) {
-    at_exit.is_followed = 1;
+    at_exit.is_followed = true;
     atexit(leave_at_exit);
     H5open();
     atexit(close_at_exit);
@@ -70,8 +71,8 @@ static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
 
 int h5_fail(dcp_error *err, const char *what, const char *path) {
     char text[256] = "no detail";
-    const int code = errno;                            /* 0: HDF5 itself found an error */
-    const int full = code == ENOSPC || code == EDQUOT; /* MPI-IO reports it as an I/O error */
+    const int code = errno;                             /* 0: HDF5 itself found an error */
+    const bool full = code == ENOSPC || code == EDQUOT; /* MPI-IO reports it as an I/O error */
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
     int status = DCP_ERR_IO;
     if (full)

@@ -7,6 +7,7 @@
 #include "h5/parallel.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -27,7 +28,7 @@ struct h5_file {
     hid_t file, dataset, type; /* -1: none */
     MPI_File scratch;          /* used for the close; MPI_FILE_NULL: opened for reading */
     const format_row *row;     /* the row of `dataset` */
-    int writing;
+    bool writing;
     const char *path;
 };
 
@@ -62,7 +63,7 @@ static herr_t use_mpio(hid_t fapl) {
 static herr_t bound_cache(hid_t fapl) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
     if (H5Pget_mdc_config(fapl, &config) < 0) return -1;
-    config.set_initial_size = 1;
+    config.set_initial_size = true;
     config.initial_size = config.max_size = config.min_size = CACHE_BYTES;
     config.incr_mode = H5C_incr__off;
     config.flash_incr_mode = H5C_flash_incr__off;
@@ -108,7 +109,7 @@ static int close_through_scratch(h5_file *f, dcp_error *err) {
                                 f->path, err);
 }
 
-int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err) {
+int h5_parallel_open(const char *path, bool writing, h5_file **out, dcp_error *err) {
     h5_turn turn;
     h5_file *f = calloc(1, sizeof *f);
     if (!f) return core_fail_memory(err, sizeof *f);
@@ -163,30 +164,30 @@ static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_e
                             path, err);
 }
 
-/* Returns 1 if the dataset is contiguous, lies in this file, and has the row's offset. */
-static int is_plain(hid_t dataset, uint64_t offset) {
+/* Returns true if the dataset is contiguous, lies in this file, and has the row's offset. */
+static bool is_plain(hid_t dataset, uint64_t offset) {
     hid_t plist = H5Dget_create_plist(dataset);
-    int plain = plist >= 0 && H5Pget_layout(plist) == H5D_CONTIGUOUS &&
-                H5Pget_external_count(plist) == 0 && H5Pget_nfilters(plist) == 0 &&
-                H5Dget_offset(dataset) == offset;
+    bool plain = plist >= 0 && H5Pget_layout(plist) == H5D_CONTIGUOUS &&
+                 H5Pget_external_count(plist) == 0 && H5Pget_nfilters(plist) == 0 &&
+                 H5Dget_offset(dataset) == offset;
     if (plist >= 0) H5Pclose(plist);
     return plain;
 }
 
-static int has_type(hid_t dataset, hid_t wanted) {
+static bool has_type(hid_t dataset, hid_t wanted) {
     hid_t type = H5Dget_type(dataset);
-    int same = type >= 0 && wanted >= 0 && H5Tequal(type, wanted) > 0;
+    bool same = type >= 0 && wanted >= 0 && H5Tequal(type, wanted) > 0;
     if (type >= 0) H5Tclose(type);
     return same;
 }
 
-static int has_shape(hid_t dataset, const format_row *row) {
+static bool has_shape(hid_t dataset, const format_row *row) {
     hsize_t dims[H5S_MAX_RANK];
     const dcp_box box = format_index_row_box(row);
     hid_t space = H5Dget_space(dataset);
     int n = space >= 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : -1;
-    int same = n == (int)row->tensor.ndim &&
-               H5Sget_simple_extent_type(space) == (n ? H5S_SIMPLE : H5S_SCALAR);
+    bool same = n == (int)row->tensor.ndim &&
+                H5Sget_simple_extent_type(space) == (n ? H5S_SIMPLE : H5S_SCALAR);
     for (int d = 0; d < n && same; d++) same = dims[d] == box.count[d];
     if (space >= 0) H5Sclose(space);
     return same;

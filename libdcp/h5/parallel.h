@@ -5,6 +5,8 @@
  * fails, no other rank waits for it, and the file's metadata never changes. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "format/index.h"
 
 typedef struct h5_file h5_file;
@@ -13,7 +15,7 @@ typedef struct h5_file h5_file;
 int h5_parallel_check(dcp_error *err);
 
 /* `path` is borrowed for messages. */
-int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *err);
+int h5_parallel_open(const char *path, bool writing, h5_file **out, dcp_error *err);
 /* Changes nothing in the file. NULL is ignored. Failed writes are reported by h5_parallel_write. */
 int h5_parallel_close(h5_file *file, dcp_error *err);
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +36,10 @@ typedef struct layout_builder {
 /* Sets a metadata cache of a fixed size, without a minimum of clean entries. The names of a group
  * are a single entry of the cache. If that entry nearly fills the cache, HDF5 searches the whole
  * cache for each new dataset. */
-static int set_cache(hid_t fapl, size_t bytes) {
+static bool set_cache(hid_t fapl, size_t bytes) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
-    if (H5Pget_mdc_config(fapl, &config) < 0) return 0;
-    config.set_initial_size = 1;
+    if (H5Pget_mdc_config(fapl, &config) < 0) return false;
+    config.set_initial_size = true;
     config.initial_size = config.min_size = config.max_size = bytes;
     config.min_clean_fraction = 0;
     config.incr_mode = H5C_incr__off;
@@ -63,7 +64,7 @@ typedef struct scratch {
     size_t cache;
 } scratch;
 
-static hid_t open_scratch(layout_builder *b, int fd, int create, const scratch *how) {
+static hid_t open_scratch(layout_builder *b, int fd, bool create, const scratch *how) {
     const char *name = "libdcp-layout"; /* ignored: the driver uses the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (b->driver >= 0 && h5_memory_use(fapl, b->driver, fd, &b->error) >= 0 &&
@@ -77,13 +78,14 @@ static hid_t open_scratch(layout_builder *b, int fd, int create, const scratch *
     return file;
 }
 
-static int builder_open(layout_builder *b, int fd, int create, const scratch *how, dcp_error *err) {
+static int builder_open(layout_builder *b, int fd, bool create, const scratch *how,
+                        dcp_error *err) {
     *b = (layout_builder){.driver = h5_memory_register(), .group = -1};
     b->file = open_scratch(b, fd, create, how);
     b->gcpl = H5Pcreate(H5P_GROUP_CREATE);
     b->dcpl = H5Pcreate(H5P_DATASET_CREATE);
-    if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, 0) < 0 ||
-        H5Pset_obj_track_times(b->dcpl, 0) < 0 || H5Pset_layout(b->dcpl, H5D_CONTIGUOUS) < 0 ||
+    if (b->file < 0 || H5Pset_obj_track_times(b->gcpl, false) < 0 ||
+        H5Pset_obj_track_times(b->dcpl, false) < 0 || H5Pset_layout(b->dcpl, H5D_CONTIGUOUS) < 0 ||
         H5Pset_alloc_time(b->dcpl, H5D_ALLOC_TIME_EARLY) < 0 ||
         H5Pset_fill_time(b->dcpl, H5D_FILL_TIME_NEVER) < 0)
         return h5_fail(err, "lay out", "the file");
@@ -182,13 +184,13 @@ static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     hid_t array = H5Tarray_create2(H5T_STD_U64LE, 1, &dims);
     hid_t row = H5Tcreate(H5T_COMPOUND, format_index_row_bytes(path_bytes, layout));
     size_t p = path_bytes;
-    int bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
-              H5Tinsert(row, "dtype", p, dtype) < 0 ||
-              H5Tinsert(row, "ndim", p + 8, H5T_STD_U32LE) < 0 ||
-              H5Tinsert(row, "shape", p + 12, array) < 0 ||
-              H5Tinsert(row, "offset", p + 76, H5T_STD_U64LE) < 0 ||
-              H5Tinsert(row, "bytes", p + 84, H5T_STD_U64LE) < 0 ||
-              H5Tinsert(row, "crc64", p + 92, H5T_STD_U64LE) < 0;
+    bool bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
+               H5Tinsert(row, "dtype", p, dtype) < 0 ||
+               H5Tinsert(row, "ndim", p + 8, H5T_STD_U32LE) < 0 ||
+               H5Tinsert(row, "shape", p + 12, array) < 0 ||
+               H5Tinsert(row, "offset", p + 76, H5T_STD_U64LE) < 0 ||
+               H5Tinsert(row, "bytes", p + 84, H5T_STD_U64LE) < 0 ||
+               H5Tinsert(row, "crc64", p + 92, H5T_STD_U64LE) < 0;
     if (!bad && layout == DCP_LAYOUT_SHARDED)
         bad = H5Tinsert(row, "start", p + 100, array) < 0 ||
               H5Tinsert(row, "count", p + 164, array) < 0;
@@ -253,13 +255,13 @@ static int lay_out_file(int fd, format_row *rows, size_t n, dcp_layout layout, u
                         h5_turn *turn, const h5_asked *asked, h5_skeleton *s, dcp_error *err) {
     layout_builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
-    int status = builder_open(&b, fd, 1, &how, err);
+    int status = builder_open(&b, fd, true, &how, err);
     if (!status) status = make_rows(&b, rows, n, turn, asked, err);
     int closed = builder_close(&b, status ? NULL : err);
     if (status || closed) return status ? status : closed;
     how.threshold = 1;
     how.meta_block = PAGE_BYTES;
-    status = builder_open(&b, fd, 0, &how, err);
+    status = builder_open(&b, fd, false, &how, err);
     if (!status) status = make_tables(&b, rows, n, layout, meta_bytes, s, err);
     closed = builder_close(&b, status ? NULL : err);
     return status ? status : closed;
@@ -284,24 +286,24 @@ static int order_ranges(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int is_zero(const unsigned char *p, size_t n) {
+static bool is_zero(const unsigned char *p, size_t n) {
     return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
 }
 
-static int add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64_t bytes,
-                       const unsigned char *data) {
+static bool add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64_t bytes,
+                        const unsigned char *data) {
     if (s->n_runs == *capacity) {
         size_t more = *capacity ? 2 * *capacity : 16;
         void *runs = core_array_grow(s->runs, more, sizeof *s->runs);
-        if (!runs) return 0;
+        if (!runs) return false;
         s->runs = runs;
         *capacity = more;
     }
     unsigned char *copy = malloc(bytes);
-    if (!copy) return 0;
+    if (!copy) return false;
     memcpy(copy, data, bytes);
     s->runs[s->n_runs++] = (h5_run){offset, bytes, copy};
-    return 1;
+    return true;
 }
 
 /* Returns the number of bytes from `at` to the end of its page, or to the end of the gap if that
@@ -313,18 +315,18 @@ static uint64_t page_rest(uint64_t at, uint64_t end) {
 
 /* Cuts the gap's bytes, which begin at `start` in the file, into runs of pages that are not
  * zero. */
-static int keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const unsigned char *data,
-                      uint64_t bytes) {
+static bool keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const unsigned char *data,
+                       uint64_t bytes) {
     uint64_t end = start + bytes;
     for (uint64_t at = start; at < end;) {
         uint64_t first = at;
         while (at < end && !is_zero(data + (at - start), page_rest(at, end)))
             at += page_rest(at, end);
         if (at > first && !add_gap_run(s, capacity, first, at - first, data + (first - start)))
-            return 0;
+            return false;
         if (at < end) at += page_rest(at, end);
     }
-    return 1;
+    return true;
 }
 
 /* Adds the bytes [start, end) of the memory file to s->runs, except for pages of zeros. */

@@ -1,6 +1,7 @@
 #include "io/buffers.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,14 @@ static FILE *open_in(const char *folder, const char *name) {
 }
 
 /* Reads the number that follows `key` at the beginning of a line of the file. With the key "",
- * reads the number at the beginning of the first line that has one. Returns 0 if there is none, for
- * example if the file says "max". */
-static int read_number(const char *folder, const char *name, const char *key, uint64_t *out) {
+ * reads the number at the beginning of the first line that has one. Returns false if there is none,
+ * for example if the file says "max". */
+static bool read_number(const char *folder, const char *name, const char *key, uint64_t *out) {
     char line[256];
     const size_t length = strlen(key);
-    int found = 0;
+    bool found = false;
     FILE *file = open_in(folder, name);
-    if (!file) return 0;
+    if (!file) return false;
     while (!found && fgets(line, sizeof line, file)) {
         char *end;
         if (strncmp(line, key, length) != 0) continue;
@@ -111,7 +112,7 @@ uint64_t io_available_memory(void) {
     uint64_t least = io_available_memory_in("/proc", "/sys/fs/cgroup"), left;
     unsigned long long all = 0, data = 0; /* in pages */
     FILE *file = open_in("/proc/self", "statm");
-    const int known = file && fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data) == 2;
+    const bool known = file && fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data) == 2;
     if (file) fclose(file);
     if (!known) return least;
     if ((left = left_of_limit(RLIMIT_AS, all)) < least) least = left;

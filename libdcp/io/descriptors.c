@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -42,7 +43,7 @@ static void append_file(io_file *file) {
 
 /* Files that were written are synced first, since a closed file reports no later failure. */
 static void close_idle(io_file *file) {
-    int writing = file->access == IO_WRITE || file->access == IO_WRITE_BUFFERED;
+    bool writing = file->access == IO_WRITE || file->access == IO_WRITE_BUFFERED;
     unlink_file(file);
     if (writing && fsync(file->fd)) file->failed = errno;
     if (close(file->fd) && writing && !file->failed) file->failed = errno;
@@ -63,13 +64,13 @@ void io_use_prepare(io_file *file, int folder, const char *path, io_access acces
                       .path = path,
                       .folder = folder,
                       .access = access,
-                      .is_on_use = 1};
+                      .is_on_use = true};
 }
 
 void io_use_lend(io_file *file, io_access access) {
     file->folder = AT_FDCWD;
     file->access = access;
-    file->is_on_use = 1;
+    file->is_on_use = true;
     core_process_lock_take(CORE_LOCK_OPENED);
     make_room(io_use_most());
     append_file(file);
@@ -132,10 +133,10 @@ void io_use_end(io_file *file) {
     core_process_lock_leave(CORE_LOCK_OPENED);
 }
 
-int io_use_is_full(const io_file *file) {
-    if (!file->is_on_use) return 0;
+bool io_use_is_full(const io_file *file) {
+    if (!file->is_on_use) return false;
     core_process_lock_take(CORE_LOCK_OPENED);
-    int full = file->fd < 0 && opened.in_use >= io_use_most();
+    bool full = file->fd < 0 && opened.in_use >= io_use_most();
     core_process_lock_leave(CORE_LOCK_OPENED);
     return full;
 }
@@ -147,7 +148,7 @@ void io_use_close(io_file *file) {
         if (file->users) opened.in_use--;
         core_process_lock_leave(CORE_LOCK_OPENED);
     }
-    file->is_on_use = 0;
+    file->is_on_use = false;
     io_close(file);
 }
 
@@ -201,8 +202,8 @@ void io_unshared_close(io_unshared *file) {
     errno = code;
 }
 
-int io_unshared_has(const char *tag) {
-    int found = 0;
+bool io_unshared_has(const char *tag) {
+    bool found = false;
     lock_files();
     for (const io_unshared *f = files; f; f = f->next) found |= f->tag && !strcmp(f->tag, tag);
     unlock_files();

@@ -2,6 +2,7 @@
  * do not share. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "io/file.h"
@@ -24,8 +25,8 @@ void io_use_lend(io_file *file, io_access access);
 int io_use_begin(io_file *file, dcp_error *err);
 void io_use_end(io_file *file);
 
-/* Returns 1 if io_use_begin would open one file too many because all open files are in use. */
-int io_use_is_full(const io_file *file);
+/* Returns true if io_use_begin would open one file too many because all open files are in use. */
+bool io_use_is_full(const io_file *file);
 
 /* Returns how many files may remain open. */
 unsigned io_use_most(void);
@@ -54,6 +55,6 @@ io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const cha
  * its copy. NULL is ignored. Leaves errno unchanged. */
 void io_unshared_close(io_unshared *file);
 
-/* Returns 1 if this process has opened a file with that tag. Files of a process from which it was
- * forked don't count. */
-int io_unshared_has(const char *tag);
+/* Returns true if this process has opened a file with that tag. Files of a process from which it
+ * was forked don't count. */
+bool io_unshared_has(const char *tag);

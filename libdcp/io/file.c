@@ -7,6 +7,7 @@
 #include <linux/magic.h>
 #include <linux/stat.h> /* not sys/stat.h: glibc 2.36 lacks struct statx's newer members */
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -96,13 +97,13 @@ int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_
 int io_open_in(int folder, const char *path, io_access access, io_file *out, dcp_error *err) {
     io_file file = {.fd = -1, .memory_align = 1, .path = path};
     uint64_t bytes;
-    int writing = access == IO_WRITE || access == IO_WRITE_BUFFERED;
+    bool writing = access == IO_WRITE || access == IO_WRITE_BUFFERED;
     int status =
         io_open_regular_in(folder, path, writing ? O_WRONLY : O_RDONLY, &file.fd, &bytes, err);
     if (status) return status;
     uint32_t align = access == IO_READ || access == IO_WRITE ? direct_align(file.fd) : 0;
     if (align && !fcntl(file.fd, F_SETFL, O_DIRECT)) {
-        file.direct = 1;
+        file.direct = true;
         file.memory_align = align;
     }
     *out = file;
@@ -118,7 +119,7 @@ int io_open(const char *path, int writing, io_file *out, dcp_error *err) {
     return io_open_in(AT_FDCWD, path, writing ? IO_WRITE : IO_READ, out, err);
 }
 
-int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err) {
+int io_open_buffered(const char *path, bool writing, io_file *out, dcp_error *err) {
     return io_open_in(AT_FDCWD, path, writing ? IO_WRITE_BUFFERED : IO_READ_BUFFERED, out, err);
 }
 
@@ -154,10 +155,10 @@ void io_identify(int fd, uint64_t identity[4]) {
     identity[3] = (uint64_t)st.st_mtim.tv_nsec;
 }
 
-/* Returns 1 for local file systems, whose files no other machine opens. */
-static int is_local(int fd) {
+/* Returns true for local file systems, whose files no other machine opens. */
+static bool is_local(int fd) {
     struct statfs fs;
-    if (fstatfs(fd, &fs)) return 0;
+    if (fstatfs(fd, &fs)) return false;
     return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC ||
            fs.f_type == TMPFS_MAGIC;
 }
@@ -165,10 +166,10 @@ static int is_local(int fd) {
 /* The kernel grants a write lease only to the sole opener. If another process opens the file while
  * we hold the lease, the kernel sends a signal. That is set to SIGURG, which is ignored by default,
  * since SIGIO would end the process. */
-int io_is_alone(int fd) {
+bool io_is_alone(int fd) {
     struct stat st;
-    if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return 0;
-    if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK)) return 0;
+    if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return false;
+    if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK)) return false;
     return fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
 }
 
@@ -220,7 +221,7 @@ int io_clone(int from, int to, uint64_t offset, uint64_t bytes) {
     return failed ? -1 : 0;
 }
 
-int io_clone_is_refused(int error) {
+bool io_clone_is_refused(int error) {
     return error == EOPNOTSUPP || error == EXDEV || error == EINVAL || error == ENOTTY ||
            error == ENOSYS || error == EPERM;
 }

@@ -1,6 +1,7 @@
 /* Files: positioned reads and writes, and extents that two files share. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -13,11 +14,13 @@ typedef enum io_access { IO_READ, IO_WRITE, IO_READ_BUFFERED, IO_WRITE_BUFFERED 
 
 typedef struct io_file {
     int fd;
-    int direct; /* O_DIRECT: offsets and sizes are whole pages, memory is aligned to memory_align */
+    /* O_DIRECT: offsets and sizes are whole pages, memory is aligned to memory_align */
+    bool direct;
     uint32_t memory_align;
     const char *path; /* borrowed */
     /* The other members belong to descriptors.h. */
-    int is_on_use, folder;
+    int folder;
+    bool is_on_use;
     io_access access;
     int failed;     /* errno of a sync that failed before the file was closed */
     unsigned users; /* number of uses of the open file */
@@ -43,7 +46,7 @@ int io_open_in(int folder, const char *path, io_access access, io_file *out, dcp
 /* Opens the file by its path, for writing or reading. */
 int io_open(const char *path, int writing, io_file *out, dcp_error *err);
 /* Like io_open, but through the page cache. */
-int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err);
+int io_open_buffered(const char *path, bool writing, io_file *out, dcp_error *err);
 
 /* Returns the size of a page in the page cache: PAGE_BYTES, or more if the kernel's pages are
  * larger. If some ranks write a file past the page cache and others through it, a page with two
@@ -65,9 +68,10 @@ void io_close(io_file *file);
  * identity is all 0 if it can't be determined. */
 void io_identify(int fd, uint64_t identity[4]);
 
-/* Returns 1 if nothing else refers to the file that is open for writing as `fd`: it has one name,
- * and no other process on any machine has it open. Returns 0 also if that can't be determined. */
-int io_is_alone(int fd);
+/* Returns true if nothing else refers to the file that is open for writing as `fd`: it has one
+ * name, and no other process on any machine has it open. Returns false also if that can't be
+ * determined. */
+bool io_is_alone(int fd);
 
 /* Reads all bytes through the page cache. Returns DCP_ERR_CORRUPT if the file ends earlier. */
 int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const char *path,
@@ -84,8 +88,8 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
  * range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
 
-/* Returns 1 if this errno means that io_clone will fail for all files of the two folders. */
-int io_clone_is_refused(int error);
+/* Returns true if this errno means that io_clone will fail for all files of the two folders. */
+bool io_clone_is_refused(int error);
 
 /* Reserves space for a range inside the file if the file system can. Returns 0, or -1 with
  * errno. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 
 /* Fails according to errno. */
 static int fail_look(const char *what, const char *path, dcp_error *err) {
-    const int is_absent = errno == ENOENT || errno == ENOTDIR;
+    const bool is_absent = errno == ENOENT || errno == ENOTDIR;
     const int status = core_fail_errno(err, what, path);
     if (!is_absent) return status;
     if (err) err->status = DCP_ERR_NOT_FOUND;
@@ -22,7 +23,7 @@ int io_look(int folder, const char *path, struct stat *st, dcp_error *err) {
     return fail_look("cannot look at", path, err);
 }
 
-int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, int *is, dcp_error *err) {
+int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, bool *is, dcp_error *err) {
     struct stat st;
     *is = e->d_type == DT_DIR;
     if (e->d_type != DT_UNKNOWN) return DCP_OK;
@@ -31,7 +32,7 @@ int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, int *is
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : core_fail_path(status, path, err);
 }
 
-static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+static bool is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
 
 int io_look_through(int at, const char *name, const char *path, io_look_fn fn, void *ctx,
                     dcp_error *err) {

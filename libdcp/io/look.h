@@ -7,6 +7,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 #include "dcp/error.h"
@@ -16,7 +17,7 @@
 int io_look(int folder, const char *path, struct stat *st, dcp_error *err);
 
 /* Determines whether the folder's entry e is a folder, too. If it no longer exists, *is is 0. */
-int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, int *is, dcp_error *err);
+int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, bool *is, dcp_error *err);
 
 /* Calls fn for each entry of the folder, except "." and "..", until fn fails. Returns fn's status.
  * On DCP_OK all entries were seen. `of` is for io_look_is_folder. The folder is the entry `name` of

@@ -5,13 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Returns 1 for errors of file systems on which a folder requires no sync. */
-static int is_needless(int code) { return code == EINVAL || code == EOPNOTSUPP || code == ENOSYS; }
+/* Returns true for errors of file systems on which a folder requires no sync. */
+static bool is_needless(int code) { return code == EINVAL || code == EOPNOTSUPP || code == ENOSYS; }
 
 int io_publish_sync(int folder_fd) { return fsync(folder_fd) && !is_needless(errno) ? -1 : 0; }
 
@@ -28,9 +29,9 @@ int io_publish_sync_parent(const char *path) {
 
 /* Checks that the name belongs to the open file: another writer may have made a file of that
  * name. */
-static int is_name_of(int fd, const char *path) {
+static bool is_name_of(int fd, const char *path) {
     struct stat open_one, named;
-    if (fstat(fd, &open_one) || lstat(path, &named)) return 0;
+    if (fstat(fd, &open_one) || lstat(path, &named)) return false;
     return open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,7 +29,7 @@ typedef struct request {
     io_file *file; /* NULL: the request is free */
     unsigned slot;
     struct io_uring_sqe *sqe; /* until it is sent */
-    int without_direct;       /* was sent again because O_DIRECT was refused */
+    bool without_direct;      /* was sent again because O_DIRECT was refused */
     struct request *next_free;
 } request;
 
@@ -40,7 +41,7 @@ struct io_queue {
     request requests[REQUESTS], *free;
     request *unsent[REQUESTS]; /* in the ring, not yet passed to the kernel */
     unsigned n_unsent;
-    int is_abandoned; /* the kernel may still have requests, and use their memory */
+    bool is_abandoned; /* the kernel may still have requests, and use their memory */
     double waited_s;
     uint64_t written;
     /* called after each wait; NULL: not called */
@@ -50,7 +51,7 @@ struct io_queue {
     dcp_error failure;
 };
 
-static int create(int ring, io_queue **out, dcp_error *err) {
+static int create(bool ring, io_queue **out, dcp_error *err) {
     io_queue *q = calloc(1, sizeof *q);
     if (!q) return core_fail_memory(err, sizeof *q);
     q->memory = io_buffers_create(MEMORY_BYTES);
@@ -72,9 +73,9 @@ free_queue:
     return core_fail_memory(err, MEMORY_BYTES);
 }
 
-int io_queue_create(io_queue **out, dcp_error *err) { return create(1, out, err); }
+int io_queue_create(io_queue **out, dcp_error *err) { return create(true, out, err); }
 
-int io_queue_create_threads(io_queue **out, dcp_error *err) { return create(0, out, err); }
+int io_queue_create_threads(io_queue **out, dcp_error *err) { return create(false, out, err); }
 
 void io_queue_destroy(io_queue *q) {
     if (!q) return;
@@ -132,14 +133,14 @@ static void drop_unsent(io_queue *q, int error) {
     }
 }
 
-/* Returns 1 if the kernel may soon answer differently, for example after it was short of memory.
+/* Returns true if the kernel may soon answer differently, for example after it was short of memory.
  * The naps get longer and their number is limited: an error that persists is a failure. */
-static int may_pass(int error, unsigned *naps) {
-    if (error == EINTR) return 1;
-    if ((error != EAGAIN && error != EBUSY) || *naps == NAPS) return 0;
+static bool may_pass(int error, unsigned *naps) {
+    if (error == EINTR) return true;
+    if ((error != EAGAIN && error != EBUSY) || *naps == NAPS) return false;
     const long ms = 1L << (*naps)++;
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-    return 1;
+    return true;
 }
 
 void io_queue_send(io_queue *q) {
@@ -166,7 +167,7 @@ static void submit(io_queue *q, request *r) {
 
 /* The results of the requests in flight will never be known. */
 static void abandon(io_queue *q, int error) {
-    q->is_abandoned = 1;
+    q->is_abandoned = true;
     for (unsigned i = 0; i < REQUESTS; i++)
         if (q->requests[i].file) fail(q, &q->requests[i], error);
 }
@@ -188,13 +189,14 @@ static request *take(io_queue *q) {
     return r;
 }
 
-/* Returns 1 if the failed request may succeed through the page cache. */
-static int leave_direct(request *r) {
-    if (!r->file->direct || r->without_direct) return 0;
+/* Returns true if the failed request may succeed through the page cache. */
+static bool leave_direct(request *r) {
+    if (!r->file->direct || r->without_direct) return false;
     int flags = fcntl(r->job.fd, F_GETFL);
-    if (flags < 0 || (flags & O_DIRECT && fcntl(r->job.fd, F_SETFL, flags & ~O_DIRECT))) return 0;
-    r->without_direct = 1;
-    return 1;
+    if (flags < 0 || (flags & O_DIRECT && fcntl(r->job.fd, F_SETFL, flags & ~O_DIRECT)))
+        return false;
+    r->without_direct = true;
+    return true;
 }
 
 static void count_wait(io_queue *q, double begin, double end) {
@@ -249,7 +251,7 @@ void io_queue_write(io_queue *q, unsigned slot, io_file *file, const void *buffe
                     uint64_t offset) {
     q->written += bytes;
     start(q, slot, file,
-          (io_job){.writing = 1, .buffer = (void *)buffer, .bytes = bytes, .offset = offset});
+          (io_job){.writing = true, .buffer = (void *)buffer, .bytes = bytes, .offset = offset});
 }
 
 void io_queue_read(io_queue *q, unsigned slot, io_file *file, void *buffer, uint64_t bytes,

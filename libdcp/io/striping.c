@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/vfs.h>
@@ -26,7 +27,7 @@
 #define LEAST_BYTES 65536u                               /* LOV_MIN_STRIPE_SIZE, also the unit */
 #define MOST_SERVERS 2000                                /* LOV_MAX_STRIPE_COUNT */
 
-int io_striping_is_asked(const io_striping *asked) { return asked->count || asked->bytes; }
+bool io_striping_is_asked(const io_striping *asked) { return asked->count || asked->bytes; }
 
 int io_striping_check(const io_striping *asked, dcp_error *err) {
     if (asked->count < IO_STRIPING_ALL || asked->count > MOST_SERVERS)
@@ -41,27 +42,27 @@ int io_striping_check(const io_striping *asked, dcp_error *err) {
     return DCP_OK;
 }
 
-int io_striping_is_possible(const char *folder) {
+bool io_striping_is_possible(const char *folder) {
     struct statfs fs;
     return statfs(folder, &fs) == 0 && fs.f_type == LUSTRE_TYPE;
 }
 
-/* Returns 1 if somebody has set a layout for the folder's files (lfs setstripe). */
-static int has_own_layout(const char *folder) {
+/* Returns true if somebody has set a layout for the folder's files (lfs setstripe). */
+static bool has_own_layout(const char *folder) {
     return getxattr(folder, "lustre.lov", NULL, 0) > 0;
 }
 
-int io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
-                       uint64_t writers, io_striping *out) {
+bool io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
+                        uint64_t writers, io_striping *out) {
     *out = *asked;
-    if (!io_striping_is_asked(asked) && has_own_layout(folder)) return 0;
+    if (!io_striping_is_asked(asked) && has_own_layout(folder)) return false;
     if (!out->bytes) out->bytes = IO_SLOT_BYTES;
-    if (out->count) return 1;
+    if (out->count) return true;
     uint64_t count = (file_bytes + out->bytes - 1) / out->bytes;
     if (count > writers) count = writers;
     if (count > MOST_SERVERS) count = MOST_SERVERS;
     out->count = count ? (int64_t)count : 1;
-    return 1;
+    return true;
 }
 
 /* The encoding uses the host's byte order. Lustre fills in bytes 8 to 23, lmm_oi. */
@@ -88,7 +89,7 @@ int io_striping_create(const char *path, uint64_t bytes, const io_striping *layo
     *refused = ioctl(fd, SET_LAYOUT, asked) == 0 ? 0 : errno;
     close(fd);
     io_file file;
-    int status = io_open_buffered(path, 1, &file, err);
+    int status = io_open_buffered(path, true, &file, err);
     if (status) return status;
     if (bytes) status = io_reserve(&file, bytes, err);
     io_close(&file);

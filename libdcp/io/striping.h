@@ -6,6 +6,7 @@
  * needed. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -22,17 +23,17 @@ typedef struct io_striping {
 /* Returns DCP_ERR_ARG if no Lustre file can have the layout. */
 int io_striping_check(const io_striping *asked, dcp_error *err);
 
-/* Returns 1 if anything is requested. */
-int io_striping_is_asked(const io_striping *asked);
+/* Returns true if anything is requested. */
+bool io_striping_is_asked(const io_striping *asked);
 
-/* Returns 1 if the folder is on a Lustre file system. */
-int io_striping_is_possible(const char *folder);
+/* Returns true if the folder is on a Lustre file system. */
+bool io_striping_is_possible(const char *folder);
 
 /* Chooses the layout of a new file of `file_bytes` bytes in `folder`, which is on Lustre, if
- * `writers` ranks write it. Returns 0 if nothing is requested and the folder has a layout of its
- * own, otherwise 1. */
-int io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
-                       uint64_t writers, io_striping *out);
+ * `writers` ranks write it. Returns false if nothing is requested and the folder has a layout of
+ * its own, otherwise true. */
+bool io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
+                        uint64_t writers, io_striping *out);
 
 /* Encodes the layout for Lustre. */
 void io_striping_encode(const io_striping *layout, unsigned char out[IO_STRIPING_LAYOUT_BYTES]);

@@ -5,6 +5,7 @@
 #include "io/sweep.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "core/bytes.h"
@@ -37,7 +38,7 @@ typedef struct worker {
     run *run;
     io_queue *queue;
     reading slots[IO_SLOTS];
-    int is_caller;
+    bool is_caller;
 } worker;
 
 static void keep_failure(run *r, int status, const dcp_error *e) {
@@ -62,27 +63,27 @@ static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp
     return io_open_in(file->folder, file->path, IO_READ, &slot->file, err);
 }
 
-/* Requests the next chunk. Returns 0 if there is none. */
-static int ask(worker *w, unsigned s) {
+/* Requests the next chunk. Returns false if there is none. */
+static bool ask(worker *w, unsigned s) {
     run *r = w->run;
     reading *slot = &w->slots[s];
     dcp_error e;
     slot->bytes = 0;
-    if (__atomic_load_n(&r->failed, __ATOMIC_RELAXED)) return 0;
+    if (__atomic_load_n(&r->failed, __ATOMIC_RELAXED)) return false;
     uint64_t chunk = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
-    if (chunk >= r->end) return 0;
+    if (chunk >= r->end) return false;
     size_t number = file_of(r, chunk);
     const io_sweep_file *file = &r->what->files[number];
     int status = open_for(slot, file, number, &e);
     if (status) {
         keep_failure(r, status, &e);
-        return 0;
+        return false;
     }
     slot->offset = (chunk - r->first_chunk[number]) * CHUNK;
     slot->bytes = file->bytes - slot->offset < CHUNK ? file->bytes - slot->offset : CHUNK;
     io_queue_read(w->queue, s, &slot->file, io_queue_buffer(w->queue, s), slot->bytes,
                   slot->offset);
-    return 1;
+    return true;
 }
 
 static void pass_on(worker *w, unsigned s) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ typedef struct job_list {
 struct io_threads {
     pthread_mutex_t lock;
     job_list waiting, done;
-    int ending;
+    bool ending;
     unsigned n;
     pthread_t ids[];
 };
@@ -91,7 +92,7 @@ io_threads *io_threads_create(unsigned n) {
 void io_threads_destroy(io_threads *t) {
     if (!t) return;
     pthread_mutex_lock(&t->lock);
-    t->ending = 1;
+    t->ending = true;
     pthread_cond_broadcast(&t->waiting.changed);
     pthread_mutex_unlock(&t->lock);
     for (unsigned i = 0; i < t->n; i++) pthread_join(t->ids[i], NULL);

@@ -1,10 +1,12 @@
 /* Threads that do positioned reads and writes: requests in flight without io_uring. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct io_job {
-    int fd, writing;
+    int fd;
+    bool writing;
     void *buffer;
     uint64_t bytes, offset;
     int64_t result; /* number of bytes, possibly fewer than requested; or -errno */

@@ -1,6 +1,7 @@
 /* The steps of a load, and the public functions that run them in the caller's thread or in
  * another. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,7 +46,7 @@ static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging
     return status;
 }
 
-static int is_replica(const plan_boxes *plan, const plan_box *b) {
+static bool is_replica(const plan_boxes *plan, const plan_box *b) {
     return !b->keeper && plan->exact[b->tensor];
 }
 
@@ -183,7 +184,7 @@ typedef struct load_choice {
 
 /* Collective. Sets `c` to what all ranks chose. Only ranks with `decides` set choose the engine. */
 static int vote_on_choice(dcp_comm *comm, int status, const dcp_load_options *options,
-                          int in_flight, load_choice *c, bool decides, dcp_error *err) {
+                          bool in_flight, load_choice *c, bool decides, dcp_error *err) {
     comm_vote v = {0};
     comm_vote_all(&v, &c->is_selected);
     comm_vote_any(&v, &c->casts_on_way);
@@ -198,7 +199,7 @@ static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     load_selection *s = &l->chosen;
     load_choice c = {0};
     dcp_error why = {.rank = -1};
-    const int scattered = l->ckpt->scattered;
+    const bool scattered = l->ckpt->scattered;
     const bool decides = l->comm->rank == 0 || scattered || move_engine_row(l->options.engine);
     int selected = l->given;
     if (!selected) selected = load_select_tensors(l->ckpt, state, &l->options, s, &why);
@@ -243,7 +244,7 @@ static uint64_t bytes_of_boxes(const load_job *l) {
 static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options,
                        dcp_error *err) {
     load_choice none = {0};
-    return vote_on_choice(comm, status, options, 1, &none, false, err);
+    return vote_on_choice(comm, status, options, true, &none, false, err);
 }
 
 /* Collective; begins with comm_agree of `own`. Plans the boxes of all ranks, and agrees on the
@@ -259,7 +260,7 @@ static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     if (!own && rows_are_here) own = load_pieces_begin(l, &end, err);
     if (!own && asks) own = load_ask_prepare(&asking, l, &end, err);
     comm_vote_min(&v, &end, 1);
-    int status = plan_exchange_vote(l->comm, own, l->cast.tensors, l->chosen.n, 0,
+    int status = plan_exchange_vote(l->comm, own, l->cast.tensors, l->chosen.n, false,
                                     asks ? &asking.homes : NULL, &v, &l->boxes, err);
     if (!status && !rows_are_here && !asks) { /* this rank has all rows */
         own = load_pieces_begin(l, &end, err);
@@ -375,7 +376,7 @@ static void launch_loading(dcp_loading *s) {
 /* Collective: plans the load, and makes the thread's communicator if there can be a thread. */
 static int plan_loading(dcp_loading *s, const dcp_state *state, dcp_error *err) {
     load_job *l = &s->job;
-    l->in_flight = 1;
+    l->in_flight = true;
     core_task_make(&s->task, run_loading, s);
     l->progress.stop.cancelled = &s->task.cancelled;
     s->user.settle = settle_loading;

@@ -1,6 +1,8 @@
 /* A load in progress. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "load/select.h"
 #include "move/piece.h"
 #include "move/transfer.h"
@@ -12,8 +14,8 @@ typedef struct load_casting {
     state_tensor **tensors; /* one per selected tensor */
     state_tensor *shadows;
     state_box *boxes;
-    int on_the_way; /* all elements are converted on the way into the boxes (load_plan) */
-    int narrows;    /* the elements of at least one tensor are converted on the way */
+    bool on_the_way; /* all elements are converted on the way into the boxes (load_plan) */
+    bool narrows;    /* the elements of at least one tensor are converted on the way */
 } load_casting;
 
 typedef struct load_job {
@@ -21,7 +23,7 @@ typedef struct load_job {
     dcp_comm *comm;
     dcp_load_options options; /* a copy; only planning uses its lists, which are the caller's */
     int given;                /* the status of this rank's arguments */
-    int in_flight;            /* the call was dcp_load_async */
+    bool in_flight;           /* the call was dcp_load_async */
     move_progress progress;
     load_selection chosen;
     const struct move_engine *engine;
@@ -46,7 +48,7 @@ typedef struct load_job {
 } load_job;
 
 /* Returns true if the home of the selected tensor is this rank. */
-static inline int load_is_home(const load_job *l, size_t tensor) {
+static inline bool load_is_home(const load_job *l, size_t tensor) {
     size_t number = (size_t)(l->chosen.stored[tensor] - l->ckpt->tensors);
     return reader_checkpoint_home(l->ckpt, number) == l->comm->rank;
 }

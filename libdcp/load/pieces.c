@@ -2,6 +2,7 @@
 #include "load/pieces.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,7 @@ void load_ask_free(load_asking *a) {
 }
 
 /* Without the option cast, the wanted types always equal the stored ones. */
-static int needs_cast(const load_job *l, size_t i) {
+static bool needs_cast(const load_job *l, size_t i) {
     return l->options.cast &&
            l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
 }
@@ -138,8 +139,8 @@ static uint64_t wanted_size(const load_job *l, size_t i) {
     return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
 }
 
-/* Returns 1 if the tensor's elements are converted on the way into the boxes. */
-static int load_cast_is_narrow(const load_job *l, size_t i) {
+/* Returns true if the tensor's elements are converted on the way into the boxes. */
+static bool load_cast_is_narrow(const load_job *l, size_t i) {
     return stored_size(l, i) > wanted_size(l, i) || (l->cast.on_the_way && needs_cast(l, i));
 }
 
@@ -165,7 +166,7 @@ int load_cast_prepare(load_job *l, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (!needs_cast(l, i)) continue;
         if (load_cast_is_narrow(l, i)) {
-            cast->narrows = 1;
+            cast->narrows = true;
             continue;
         }
         tensors++;
@@ -241,7 +242,7 @@ static char *path_by_folder(const format_file *file) {
  * may have that name, so HDF5 gets paths that lead through the open folder. */
 static int find_detours(load_job *l, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
-    int moved = ckpt->hold && !format_hold_is_named(ckpt->hold);
+    bool moved = ckpt->hold && !format_hold_is_named(ckpt->hold);
     for (size_t f = 0; f < ckpt->n_files && moved; f++) {
         const format_file *file = ckpt->by_address[f];
         if (file->hidden) continue;
@@ -300,14 +301,14 @@ void load_pieces_free(load_job *l) {
     free(l->home_provers);
 }
 
-/* Makes a piece of the part of the box that the dataset holds. Returns 0 if the dataset holds no
- * part of the box. Boxes that several ranks may need are not bulk: aggregators read them once for
- * all these ranks. */
-static int make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
-                      move_piece *out) {
+/* Makes a piece of the part of the box that the dataset holds. Returns false if the dataset holds
+ * no part of the box. Boxes that several ranks may need are not bulk: aggregators read them once
+ * for all these ranks. */
+static bool make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
+                       move_piece *out) {
     const state_box *box = b->box;
     box_copy copy;
-    if (!format_index_shared(from->row, &box->box, &copy)) return 0;
+    if (!format_index_shared(from->row, &box->box, &copy)) return false;
     *out = (move_piece){.file_offset = from->file->base + from->row->offset,
                         .bytes = from->row->bytes,
                         .row = from->row,
@@ -317,7 +318,7 @@ static int make_piece(const load_job *l, const plan_box *b, const reader_dataset
     move_piece_set_copy(out, &copy);
     if (from->file->hidden || b->replicated || !l->boxes.exact[b->tensor]) out->bulk = 0;
     if (box->device) out->device = (move_device *)&l->device;
-    return 1;
+    return true;
 }
 
 /* Returns an upper bound on the number of pieces of a box of the tensor. */
@@ -351,16 +352,16 @@ static int check_metadata(void *owner, dcp_error *err) {
 typedef struct piece_batch {
     /* The batch has tensors [tensor, end); until the ranks agree, `end` suits only this rank. */
     size_t tensor, end;
-    size_t box;         /* the first box of these tensors */
-    int exact, inexact; /* includes tensors that the boxes cover exactly; includes the others */
-    int is_last;        /* no other walk over the tensors follows this one */
-    size_t agreed_end;  /* the end of the first batch, if it is agreed on already; else 0 */
+    size_t box;          /* the first box of these tensors */
+    bool exact, inexact; /* includes tensors that the boxes cover exactly; includes the others */
+    bool is_last;        /* no other walk over the tensors follows this one */
+    size_t agreed_end;   /* the end of the first batch, if it is agreed on already; else 0 */
     move_piece *pieces;
     move_cast *casts; /* one per piece; NULL: no elements are converted on the way */
     size_t n, room;
 } piece_batch;
 
-static int is_in(const load_job *l, const piece_batch *b, size_t tensor) {
+static bool is_in(const load_job *l, const piece_batch *b, size_t tensor) {
     return l->boxes.exact[tensor] ? b->exact : b->inexact;
 }
 
@@ -472,8 +473,8 @@ static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_erro
 /* `failure` is this rank's failure so far, or NULL. */
 static int move_pieces(load_job *l, const move_engine *engine, const piece_batch *b,
                        const dcp_error *failure, dcp_error *err) {
-    const int is_end = b->is_last && b->end == l->chosen.n;
-    const int joins = is_end && l->ckpt->rows == READER_ROWS_HERE;
+    const bool is_end = b->is_last && b->end == l->chosen.n;
+    const bool joins = is_end && l->ckpt->rows == READER_ROWS_HERE;
     move_transfer t = {.direction = MOVE_FROM_FILE,
                        .comm = l->comm,
                        .queue = l->queue,
@@ -523,13 +524,13 @@ static int move_batches(load_job *l, const move_engine *engine, piece_batch b, d
 int load_pieces_move_all(load_job *l, dcp_error *err) {
     const bool both = l->engine->is_by_position, due = load_proofs_are_due(l);
     const bool again = due && !both;
-    piece_batch first = {.exact = 1,
+    piece_batch first = {.exact = true,
                          .inexact = both && due,
                          .is_last = !again,
                          .agreed_end = due ? 0 : l->first_end};
     int status = move_batches(l, l->engine, first, err);
     if (!status && again) /* proofs read whole blocks, each on one rank */
         status = move_batches(l, move_engine_for_scattered(),
-                              (piece_batch){.inexact = 1, .is_last = 1}, err);
+                              (piece_batch){.inexact = true, .is_last = true}, err);
     return status;
 }

@@ -2,6 +2,7 @@
  * sums a block; for shards the tensors' homes choose. */
 #include "load/proofs.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,10 @@
 #include "reader/packed.h"
 #include "reader/read.h"
 
-int load_proofs_are_due(const load_job *l) {
+bool load_proofs_are_due(const load_job *l) {
     for (size_t i = 0; i < l->chosen.n; i++)
-        if (!l->boxes.exact[i]) return 1;
-    return 0;
+        if (!l->boxes.exact[i]) return true;
+    return false;
 }
 
 /* Returns how many turns precede the rank's turn at the block. Of the ranks that need some of the
@@ -263,7 +264,7 @@ static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_err
     const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
     /* t->datasets may be used only if the rows are here: otherwise another thread may be setting it
      * at this moment. */
-    const int is_here = l->ckpt->rows == READER_ROWS_HERE;
+    const bool is_here = l->ckpt->rows == READER_ROWS_HERE;
     reader_dataset *expanded = NULL;
     int status =
         is_here ? DCP_OK : reader_packed_expand(l->ckpt, t->rows, t->n_datasets, &expanded, err);
@@ -285,10 +286,10 @@ static int compare_all(load_job *l, const compared *c, dcp_error *err) {
     return status;
 }
 
-static int has_sum(const uint64_t *sums, uint64_t n) {
+static bool has_sum(const uint64_t *sums, uint64_t n) {
     for (uint64_t b = 0; b < n; b++)
-        if (sums[b]) return 1;
-    return 0;
+        if (sums[b]) return true;
+    return false;
 }
 
 /* The rows of a tensor that remain to be walked, and the sums of their blocks. */
@@ -303,14 +304,14 @@ typedef struct sum_run {
     const uint64_t *sums;
 } sum_run;
 
-/* Finds the next run. Returns 0 if there are no more. */
-static int next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
+/* Finds the next run. Returns false if there are no more. */
+static bool next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
     *run = (sum_run){0};
     for (; w->left > 0; w->left--) {
         reader_packed p;
         reader_packed_look(ckpt, w->row, &p);
         const uint64_t blocks = format_index_blocks(p.bytes);
-        const int adds = has_sum(w->sums, blocks);
+        const bool adds = has_sum(w->sums, blocks);
         if (run->blocks && (!adds || p.first_block != run->first + run->blocks)) break;
         if (adds && !run->blocks) *run = (sum_run){.first = p.first_block, .sums = w->sums};
         if (adds) run->blocks += blocks;
@@ -352,7 +353,7 @@ static int add_sums(const load_job *l, const comm_message *in, const uint64_t *f
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
     while (at < end) {
         uint64_t left = (uint64_t)(end - at), most;
-        int is_right =
+        bool is_right =
             left >= 3 && at[0] < l->chosen.n && load_is_home(l, at[0]) && at[2] <= left - 3;
         most = is_right ? l->chosen.stored[at[0]]->blocks : 0;
         if (!is_right || at[1] > most || at[2] > most - at[1])

@@ -1,6 +1,7 @@
 /* Proves that the bytes that a load left in memory are those that were saved. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,8 +16,8 @@ struct load_job;
 struct move_piece;
 struct reader_dataset;
 
-/* Returns 1 if there are such tensors. The result is the same on all ranks. */
-int load_proofs_are_due(const struct load_job *l);
+/* Returns true if there are such tensors. The result is the same on all ranks. */
+bool load_proofs_are_due(const struct load_job *l);
 
 /* Collective; called only if load_proofs_are_due. Chooses which rank sums each block, for the
  * functions below. The choice among the ranks that need a block rotates with the block's number. */

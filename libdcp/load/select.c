@@ -3,6 +3,7 @@
 #include "load/select.h"
 
 #include <fnmatch.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,10 @@ static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns 1 if `path` is `pattern` with some text in place of its star; *star is where that text
+/* Returns true if `path` is `pattern` with some text in place of its star; *star is where that text
  * begins. */
-static int match_pattern(const char *pattern, const char *path, const char **star,
-                         size_t *star_bytes) {
+static bool match_pattern(const char *pattern, const char *path, const char **star,
+                          size_t *star_bytes) {
     const char *at = strchr(pattern, '*');
     *star = path;
     *star_bytes = 0;
@@ -53,18 +54,18 @@ static int match_pattern(const char *pattern, const char *path, const char **sta
     size_t before = (size_t)(at - pattern), after = strlen(at + 1), length = strlen(path);
     if (length < before + after || memcmp(path, pattern, before) ||
         memcmp(path + length - after, at + 1, after))
-        return 0;
+        return false;
     *star = path + before;
     *star_bytes = length - before - after;
-    return 1;
+    return true;
 }
 
-/* Writes `pattern` with the text `star` in place of its *. Returns 0 if the result is longer than a
- * path may be. */
-static int fill_pattern(const char *pattern, const char *star, size_t star_bytes, path_text out) {
+/* Writes `pattern` with the text `star` in place of its *. Returns false if the result is longer
+ * than a path may be. */
+static bool fill_pattern(const char *pattern, const char *star, size_t star_bytes, path_text out) {
     size_t before = strcspn(pattern, "*"), length = strlen(pattern);
     size_t after = before < length ? length - before - 1 : 0;
-    if (before + star_bytes + after > DCP_MAX_PATH) return 0;
+    if (before + star_bytes + after > DCP_MAX_PATH) return false;
     memcpy(out, pattern, before);
     if (before < length)
         memcpy(out + before, star, star_bytes);
@@ -72,7 +73,7 @@ static int fill_pattern(const char *pattern, const char *star, size_t star_bytes
         star_bytes = 0;
     memcpy(out + before + star_bytes, pattern + length - after, after);
     out[before + star_bytes + after] = 0;
-    return 1;
+    return true;
 }
 
 /* Finds the name that the state's tensor `path` has in the checkpoint. Returns DCP_ERR_ARG if no
@@ -95,8 +96,8 @@ static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path,
     return DCP_OK;
 }
 
-/* Finds the name that this pair turns into `stored`. Returns 0 if there is none. */
-static int rename_from_stored(const dcp_rename *pair, const char *stored, path_text out) {
+/* Finds the name that this pair turns into `stored`. Returns false if there is none. */
+static bool rename_from_stored(const dcp_rename *pair, const char *stored, path_text out) {
     const char *star;
     size_t star_bytes;
     return match_pattern(pair->to, stored, &star, &star_bytes) &&
@@ -120,7 +121,7 @@ static uint64_t hash_renames(const dcp_load_options *o) {
     return raw;
 }
 
-int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int in_flight,
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, bool in_flight,
                       comm_vote *v, dcp_error *err) {
     comm_vote_same(v, "the call: 0 is dcp_load, 1 dcp_load_async", (uint64_t)in_flight);
     comm_vote_same_hash(v, "the load option only", hash_globs(o));
@@ -150,11 +151,11 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
 
 /* Returns true if any glob matches, or if there are none. With `matched`, tries all globs and marks
  * those that match; otherwise stops at the first match. */
-static int glob(const dcp_load_options *o, const char *path, unsigned char *matched) {
-    int any = !o->n_only;
+static bool glob(const dcp_load_options *o, const char *path, unsigned char *matched) {
+    bool any = !o->n_only;
     for (size_t i = 0; i < o->n_only && (!any || matched); i++)
         if (!fnmatch(o->only[i], path, 0)) {
-            any = 1;
+            any = true;
             if (matched) matched[i] = 1;
         }
     return any;
@@ -274,23 +275,23 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
         s->wanted[first]->tensor.path, err);
 }
 
-/* Returns 1 if `path`, a name in the state, is selected and would be loaded from `stored`. */
-static int would_load(const dcp_load_options *o, const char *path, const char *stored) {
+/* Returns true if `path`, a name in the state, is selected and would be loaded from `stored`. */
+static bool would_load(const dcp_load_options *o, const char *path, const char *stored) {
     path_text name;
     return !rename_to_stored(o->renames, o->n_renames, path, name, NULL) && !strcmp(name, stored) &&
            glob(o, path, NULL);
 }
 
-/* Returns 1 if a tensor of a state could have a name with which the stored tensor would be loaded.
- * Files that an import has stored for an export never count. */
-static int counts(const dcp_load_options *o, const char *stored) {
+/* Returns true if a tensor of a state could have a name with which the stored tensor would be
+ * loaded. Files that an import has stored for an export never count. */
+static bool counts(const dcp_load_options *o, const char *stored) {
     path_text name;
-    if (core_section_of(stored) == CORE_SECTION_FILES) return 0;
-    if (!o->n_only || would_load(o, stored, stored)) return 1;
+    if (core_section_of(stored) == CORE_SECTION_FILES) return false;
+    if (!o->n_only || would_load(o, stored, stored)) return true;
     for (size_t i = 0; i < o->n_renames; i++)
         if (rename_from_stored(&o->renames[i], stored, name) && would_load(o, name, stored))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *o,

@@ -2,6 +2,8 @@
  * (dcp_load_options). */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/vote.h"
 #include "core/state_dict.h"
 #include "reader/checkpoint.h"
@@ -14,7 +16,7 @@ typedef struct load_selection {
 
 /* Collective. Adds two checks to the vote `v`, and runs the vote: that all ranks passed the same
  * options, and that all ranks called the same function. */
-int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
+int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, bool in_flight,
                       comm_vote *v, dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller

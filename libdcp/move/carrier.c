@@ -1,6 +1,7 @@
 /* Walks over fragments, the pages of this rank's domains, and the messages of carriers. */
 #include "move/carrier.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,7 +186,7 @@ int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err) {
     c->receive = calloc(partners + 1, sizeof *c->receive);
     c->parts = calloc(partners + 1, sizeof *c->parts);
     c->buffer = malloc(bytes + 1);
-    int ok = c->seen && c->memory && c->own && c->send && c->receive && c->parts && c->buffer;
+    bool ok = c->seen && c->memory && c->own && c->send && c->receive && c->parts && c->buffer;
     if (ok && !c->to_file) {
         c->asked = calloc(c->sets * partners + 1, bits_bytes(c));
         c->asks = malloc(2 * asks + 1);
@@ -240,7 +241,7 @@ static size_t area_start(const move_carriers *c, const move_domain *d) {
 static move_talk find_talk(const move_talks *talks, uint64_t window) {
     const size_t i =
         talks->n ? core_first_from(&talks->list->window, talks->n, sizeof *talks->list, window) : 0;
-    const int is_there = i < talks->n && talks->list[i].window == window;
+    const bool is_there = i < talks->n && talks->list[i].window == window;
     return is_there ? talks->list[i] : (move_talk){.window = window};
 }
 
@@ -266,7 +267,7 @@ static void add_receive(move_carriers *c, const move_partner *p, void *data, uin
  * all know whether some rank exchanges anything in these windows, so they all call it or none
  * does. */
 static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
-    int talk = 0;
+    bool talk = false;
     for (; i < end; i++) talk |= c->routes->has_own[i] || c->routes->has_theirs[i];
     if (!talk) return DCP_OK;
     if (!c->sends && !c->receives && !comm_messages_are_collective(c->x->comm)) return DCP_OK;
@@ -326,11 +327,11 @@ typedef struct sent_fragment {
     const unsigned char *data;
 } sent_fragment;
 
-/* Reads the next fragment of [*at, end). Returns 0 at the end. If the fragment is invalid, this
- * rank fails, and 0 is returned as well. */
-static int next_fragment(move_carriers *c, const unsigned char **at, const unsigned char *end,
-                         sent_fragment *f) {
-    if (*at == end) return 0;
+/* Reads the next fragment of [*at, end). Returns false at the end. If the fragment is invalid, this
+ * rank fails, and false is returned as well. */
+static bool next_fragment(move_carriers *c, const unsigned char **at, const unsigned char *end,
+                          sent_fragment *f) {
+    if (*at == end) return false;
     uint64_t left = (uint64_t)(end - *at);
     if (left > MOVE_HEAD_BYTES) {
         const uint64_t offset = core_get_u32(*at), number = offset / c->w->domain_bytes;
@@ -342,11 +343,11 @@ static int next_fragment(move_carriers *c, const unsigned char **at, const unsig
         f->domain = &c->own[number];
         if (number < (uint64_t)c->n_own && f->bytes && f->bytes <= left &&
             f->bytes <= c->w->domain_bytes - f->offset)
-            return 1;
+            return true;
     }
     if (!c->x->status)
         c->x->status = core_fail(&c->x->error, DCP_ERR_COMM, "a message between hosts is damaged");
-    return 0;
+    return false;
 }
 
 static void count_message(move_carriers *c, const dcp_comm_message *m, const move_half *half) {
@@ -473,7 +474,7 @@ static unsigned char *put_asks(const move_carriers *c, const move_partner *p, si
 /* Stores the bits of the request of partner number k, which begins at `from`, and returns its end.
  * If `take` is 0, only returns the end. */
 static unsigned char *take_asks(const move_carriers *c, int k, size_t i, size_t end,
-                                unsigned char *from, int take) {
+                                unsigned char *from, bool take) {
     for (; i < end; i++) {
         const uint64_t window = c->w->list[i];
         if (!talk_bytes(&c->routes->partners[k].theirs, window)) continue;
@@ -493,13 +494,13 @@ int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err) {
         at = put_asks(c, p, i, end, out);
         if (at > out) add_send(c, p, out, (uint64_t)(at - out));
         out = at;
-        at = take_asks(c, k, i, end, in, 0);
+        at = take_asks(c, k, i, end, in, false);
         if (at > in) add_receive(c, p, in, (uint64_t)(at - in));
         in = at;
     }
     int status = exchange_messages(c, i, end, err);
     in = c->asks + c->block * (size_t)n * bits_bytes(c);
-    for (int k = 0; k < n && !status; k++) in = take_asks(c, k, i, end, in, 1);
+    for (int k = 0; k < n && !status; k++) in = take_asks(c, k, i, end, in, true);
     return status;
 }
 

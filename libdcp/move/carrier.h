@@ -1,6 +1,8 @@
 /* Enumerates fragments, and moves them between sharing groups. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/messages.h"
 #include "move/domain.h"
 #include "move/routes.h"
@@ -24,7 +26,7 @@ typedef struct move_exchange {
      * touches neither boxes nor files. */
     int status;
     dcp_error error;
-    int is_over; /* some rank failed, and all stopped before the last window */
+    bool is_over; /* some rank failed, and all stopped before the last window */
 } move_exchange;
 
 /* Collective. `x` must be closed whether or not this succeeds. If memory is short, `cursors`
@@ -59,10 +61,10 @@ typedef struct move_half {
     int number;
     unsigned char *data;     /* the areas of the group's aggregators, one after the other */
     _Atomic uint16_t *marks; /* the marks of their pages */
-    int is_own;              /* this rank has a domain in the window */
+    bool is_own;             /* this rank has a domain in the window */
     move_domain own;
-    unsigned slot; /* the queue's slot for writing or reading the own domain */
-    int is_in_use; /* this half uses the slot */
+    unsigned slot;  /* the queue's slot for writing or reading the own domain */
+    bool is_in_use; /* this half uses the slot */
     /* for each page of the own domain, whether it is written or read */
     unsigned char pages[MOVE_DOMAIN_PAGES];
 } move_half;
@@ -90,7 +92,7 @@ typedef struct move_carriers {
     move_exchange *x;
     const move_windows *w;
     const move_routes *routes;
-    int to_file;
+    bool to_file;
     size_t words; /* number of 64-bit words for the pages of a domain */
     size_t block; /* number of windows that are requested at once */
     size_t sets;  /* number of windows whose bits are stored at the same time */

@@ -1,6 +1,8 @@
 /* Computes where domains lie, and which aggregator has which domain. */
 #include "move/domain.h"
 
+#include <stdbool.h>
+
 #include "core/bytes.h"
 
 static uint64_t longest_range(const move_windows *w, int ranks) {
@@ -29,7 +31,7 @@ const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t d
     const uint64_t turn = domain % n;
     if (domain < w->last_row) return &w->aggregators[turn];
     if (domain == w->last) return &w->aggregators[0];
-    const int is_shifted = domain < w->last || domain >= w->last_row + n;
+    const bool is_shifted = domain < w->last || domain >= w->last_row + n;
     return &w->aggregators[is_shifted ? (turn + 1) % n : turn];
 }
 
@@ -44,10 +46,10 @@ move_domain move_windows_domain(const move_windows *w, uint64_t window, int i) {
                          move_windows_aggregator(w, number)};
 }
 
-int move_windows_own(const move_windows *w, uint64_t window, int rank, move_domain *out) {
+bool move_windows_own(const move_windows *w, uint64_t window, int rank, move_domain *out) {
     for (int i = 0; i < w->width; i++) {
         *out = move_windows_domain(w, window, i);
-        if (out->aggregator->rank == rank) return 1;
+        if (out->aggregator->rank == rank) return true;
     }
-    return 0;
+    return false;
 }

@@ -18,6 +18,8 @@
  * rank is the aggregator of all domains in its range, which lie one after the other. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/comm.h"
 #include "io/queue.h"
 #include "move/piece.h"
@@ -61,7 +63,7 @@ typedef struct move_windows {
     uint64_t *list;
     size_t n;
     struct move_routes *routes; /* between groups (routes.h); NULL: only one group */
-    int is_known;               /* all ranks have found their windows */
+    bool is_known;              /* all ranks have found their windows */
 } move_windows;
 
 /* Returns the domain's aggregator. Requires that there are no reader ranges. */
@@ -77,8 +79,8 @@ typedef struct move_domain {
  * address, unless there are reader ranges. */
 move_domain move_windows_domain(const move_windows *w, uint64_t window, int i);
 
-/* Finds the domain of the window that the rank aggregates. Returns 0 if it has none. */
-int move_windows_own(const move_windows *w, uint64_t window, int rank, move_domain *out);
+/* Finds the domain of the window that the rank aggregates. Returns false if it has none. */
+bool move_windows_own(const move_windows *w, uint64_t window, int rank, move_domain *out);
 
 /* Sets the number of domains per window. */
 void move_windows_set_width(move_windows *w, int width, uint64_t end);

@@ -2,6 +2,8 @@
  * and one row of the table in engines.c. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "dcp/save.h"
 
 struct io_file;
@@ -17,9 +19,9 @@ typedef struct move_engine {
     /* Set if the engine writes only whole pages, by their positions in the file, through
      * transfer->queue, into files that the caller has opened. So files can share extents and be
      * recycled, bulk parts can be left to the caller, and a rank can read for others. */
-    int is_by_position;
+    bool is_by_position;
     /* Set if any thread may call the engine, including one that the library has started. */
-    int is_for_any_thread;
+    bool is_for_any_thread;
     /* Returns DCP_OK if the engine can be used here; NULL: it can be used everywhere. */
     int (*check)(dcp_error *err);
     /* Opens a file for writing. */

@@ -36,7 +36,7 @@ typedef struct device_writer {
     size_t batches_sent, batches_written;
     size_t ends[STAGING_MOST]; /* for each batch, the first part after it */
     unsigned io_slots[STAGING_MOST];
-    int released;
+    bool released;
     dcp_error *err;
 } device_writer;
 
@@ -94,7 +94,7 @@ static int release_memory(device_writer *w) {
     if (w->released || w->sent < w->n) return DCP_OK;
     for (size_t i = w->batches_written; i < w->batches_sent && !status; i++)
         status = device_staging_wait(s, &s->batches[i % s->n], w->err);
-    w->released = 1;
+    w->released = true;
     if (!status && w->transfer->is_last) move_progress_release(w->transfer->progress);
     return status;
 }
@@ -140,8 +140,8 @@ static size_t count_parts(const move_transfer *t) {
     return parts;
 }
 
-/* Returns 1 if the transfer, which is to a file, has parts on a device. */
-static int has_device_parts(const move_transfer *t) {
+/* Returns true if the transfer, which is to a file, has parts on a device. */
+static bool has_device_parts(const move_transfer *t) {
     return t->device->staging && count_parts(t) > 0;
 }
 
@@ -165,7 +165,7 @@ static int write_device_parts(const move_transfer *t, dcp_error *err) {
  * the copy. */
 typedef struct bulk_writer {
     const move_transfer *transfer;
-    int may_copy; /* the rest may be copied, to release the memory sooner */
+    bool may_copy; /* the rest may be copied, to release the memory sooner */
     unsigned slot;
     uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
     uint64_t written, left; /* bytes of parts that are written, and left */
@@ -203,7 +203,7 @@ static int copy_part(void *ctx, const move_fragment *part) {
 static int copy_rest(bulk_writer *w) {
     const move_transfer *t = w->transfer;
     void *memory;
-    w->may_copy = 0;
+    w->may_copy = false;
     if (posix_memalign(&memory, PAGE_BYTES, w->left)) return DCP_OK;
     rest_copy c = {w, 0, memory};
     int status = move_bulk_parts(t->pieces, t->n_pieces, copy_part, &c);
@@ -229,7 +229,7 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     }
     const unsigned char *data = w->copy ? w->copy + (w->written - w->copied_at)
                                         : move_piece_memory(p, part->box_offset, part->bytes);
-    const int in_place = data && (uintptr_t)data % file->memory_align == 0;
+    const bool in_place = data && (uintptr_t)data % file->memory_align == 0;
     if (!in_place) {
         unsigned char *buffer = io_queue_buffer(t->queue, w->slot) + (IO_SLOT_BYTES - w->room);
         status =
@@ -299,7 +299,7 @@ static int read_part(void *ctx, const move_fragment *part) {
     io_file *file = move_transfer_file(t, part->file_offset)->file;
     status = io_use_begin(file, r->err);
     if (status) return status;
-    int in_place = to && (uintptr_t)to % file->memory_align == 0;
+    bool in_place = to && (uintptr_t)to % file->memory_align == 0;
     unsigned char *buffer = in_place ? NULL : io_queue_buffer(t->queue, slot);
     move_transfer_start(t, slot, in_place ? to : buffer, part->bytes, part->file_offset);
     io_queue_send(t->queue);
@@ -399,8 +399,8 @@ static int open_to_write(const char *path, io_file *out, dcp_error *err) {
 const move_engine move_engine_direct = {
     .engine = DCP_ENGINE_DIRECT,
     .name = "direct",
-    .is_by_position = 1,
-    .is_for_any_thread = 1,
+    .is_by_position = true,
+    .is_for_any_thread = true,
     .open = open_to_write,
     .to_file = move_directly,
     .from_files = move_directly,

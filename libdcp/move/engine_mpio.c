@@ -6,6 +6,7 @@
  * metadata, but rank 0 writes it once more, so it is right whatever HDF5 wrote. From files: a rank
  * reads its boxes from the datasets, directly into their memory. HDF5 opens a file only after plain
  * reads have shown that its metadata is what was saved. */
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "comm/comm.h"
@@ -33,7 +34,7 @@ typedef struct mpio_mover {
 static int put_metadata(const move_transfer *t, dcp_error *err) {
     io_file file;
     if (t->comm->rank) return DCP_OK;
-    int status = io_open_buffered(t->files->path, 1, &file, err);
+    int status = io_open_buffered(t->files->path, true, &file, err);
     if (status) return status;
     status = io_reserve(&file, t->files->end, err);
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
@@ -45,16 +46,16 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
-/* Returns 1 if this rank supplies the part of the box at `offset`. Holders of a box take turns at
- * parts of BUFFER_BYTES, into which all of them cut the box alike. */
-static int is_supplied(const move_piece *p, uint64_t offset) {
+/* Returns true if this rank supplies the part of the box at `offset`. Holders of a box take turns
+ * at parts of BUFFER_BYTES, into which all of them cut the box alike. */
+static bool is_supplied(const move_piece *p, uint64_t offset) {
     uint64_t number = (p->file_offset + offset) / BUFFER_BYTES;
     return !p->holders || number % p->holders == p->turn;
 }
 
 /* `part` is bytes [offset, offset + bytes) of the box. */
 static int write_box_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
-    const int supplied = is_supplied(m->piece, offset);
+    const bool supplied = is_supplied(m->piece, offset);
     const unsigned char *data = move_piece_memory(m->piece, offset, bytes);
     if (!data && (supplied || m->piece->own)) {
         int status = move_box_fetch(m->piece, offset, bytes, m->buffer, m->err);
@@ -105,7 +106,7 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
     mpio_mover m = {.transfer = t, .err = err, .buffer = malloc(BUFFER_BYTES)};
     if (!m.buffer) return core_fail_memory(err, BUFFER_BYTES);
     int status = move_sums(t->replicas, t->n_replicas, t->progress, err);
-    if (!status) status = h5_parallel_open(t->files->path, 1, &m.file, err);
+    if (!status) status = h5_parallel_open(t->files->path, true, &m.file, err);
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
         m.piece = &t->pieces[i];
         if (m.piece->row)
@@ -137,7 +138,7 @@ static int open_piece_file(mpio_mover *m) {
     int status = h5_parallel_close(m->file, m->err);
     m->file = NULL;
     if (!status) status = m->transfer->check_metadata(file->owner, m->err);
-    if (!status) status = h5_parallel_open(file->path, 0, &m->file, m->err);
+    if (!status) status = h5_parallel_open(file->path, false, &m->file, m->err);
     m->from = file;
     return status;
 }
@@ -217,7 +218,7 @@ static int read_dataset(mpio_mover *m) {
     dcp_box held = format_index_row_box(p->row), shared;
     if (!core_box_intersect(core_box_dims(p->row->tensor.ndim), &held, &p->box->box, &shared))
         return DCP_OK;
-    const int in_place = p->box->data && !p->box->strides && !p->cast;
+    const bool in_place = p->box->data && !p->box->strides && !p->cast;
     int status = (in_place ? read_in_place : read_by_buffer)(m, &shared);
     if (!status && !p->device && !p->cast && p->sums) sum_piece(p);
     return status;
@@ -245,7 +246,7 @@ static int read_datasets(move_transfer *t, dcp_error *err) {
 }
 
 static int open_to_write(const char *path, io_file *out, dcp_error *err) {
-    return io_open_buffered(path, 1, out, err);
+    return io_open_buffered(path, true, out, err);
 }
 
 const move_engine move_engine_mpio = {

@@ -29,6 +29,7 @@
  * wait for it, and failures become known only then. */
 #include "move/carrier.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,14 +48,14 @@ typedef struct exchange {
     const move_windows *w;
     move_half halves[2];
     move_carriers carriers;
-    int has_carriers;            /* there are other groups */
+    bool has_carriers;           /* there are other groups */
     uint64_t domain_start;       /* address of the domain that is being walked */
     unsigned char *area;         /* the domain's area */
     _Atomic uint16_t *marks;     /* the marks of its pages */
     _Atomic uint16_t *own_marks; /* for a rank that is alone in its group */
 } exchange;
 
-static int is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }
+static bool is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }
 
 static int group_barrier(const exchange *e, dcp_error *err) {
     return e->w->is_apart ? DCP_OK : comm_local_barrier(e->x->comm, err);
@@ -99,7 +100,7 @@ static void walk_area(exchange *e, int walk, const move_domain *d, const move_ha
     move_exchange_walk(e->x, walk, d, fn, e);
 }
 
-static int is_foreign(const exchange *e, const move_domain *d) {
+static bool is_foreign(const exchange *e, const move_domain *d) {
     return d->aggregator->group != e->w->groups->own;
 }
 
@@ -115,7 +116,7 @@ static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
 /* Marks the pages into which this rank will put fragments of window i, or from which it will take
  * them. */
 static void mark_window(exchange *e, size_t i, const move_half *half) {
-    const int to_file = e->x->transfer->direction == MOVE_TO_FILE;
+    const bool to_file = e->x->transfer->direction == MOVE_TO_FILE;
     walk_areas(e, MARK_WALK, i, half, to_file ? count_bytes : mark_wanted);
 }
 
@@ -131,8 +132,8 @@ static void put_foreign(exchange *e, size_t i) {
     }
 }
 
-/* Returns 1 if each window has its own messages to other groups. */
-static int has_messages(const exchange *e) {
+/* Returns true if each window has its own messages to other groups. */
+static bool has_messages(const exchange *e) {
     return e->has_carriers && !e->w->routes->is_one_message;
 }
 
@@ -161,7 +162,7 @@ static unsigned char *own_area(const exchange *e, const move_half *half) {
 /* Moves the marks of this rank's area in window i to half->pages, whose elements become 1 for
  * marked pages, and clears them. Waits until the area is free. If `fill` is set, writes zeros into
  * the marked pages that fragments will not fill completely. */
-static void take_marks(const exchange *e, size_t i, move_half *half, int fill) {
+static void take_marks(const exchange *e, size_t i, move_half *half, bool fill) {
     half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
     if (!half->is_own) return;
     if (is_alone(e)) {
@@ -184,7 +185,7 @@ static void take_marks(const exchange *e, size_t i, move_half *half, int fill) {
 static void start_own(const exchange *e, move_half *half) {
     if (!half->is_own) return;
     if (!is_alone(e)) half->slot = io_queue_next(e->x->queue);
-    half->is_in_use = 1;
+    half->is_in_use = true;
     move_exchange_start(e->x, &half->own, half->pages, half->slot, own_area(e, half));
 }
 
@@ -209,10 +210,10 @@ static int carry_window(exchange *e, size_t i, const move_half *half, dcp_error 
 
 static int write_window(exchange *e, size_t i, dcp_error *err) {
     move_half *half = &e->halves[i % 2], *other = &e->halves[(i + 1) % 2];
-    const int is_last = i + 1 == e->w->n;
+    const bool is_last = i + 1 == e->w->n;
     int status = carry_window(e, i, half, err);
     if (status) return status;
-    take_marks(e, i, half, 1);
+    take_marks(e, i, half, true);
     if (has_messages(e) && !is_last) move_carriers_empty(&e->carriers, e->w->list[i + 1]);
     status = comm_local_barrier(e->x->comm, err);
     if (status) return status;
@@ -225,7 +226,7 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
         start_own(e, half);
     else if (!status && !is_last)
         /* clears the marks of the window that will not be written */
-        take_marks(e, i + 1, other, 0);
+        take_marks(e, i + 1, other, false);
     return status;
 }
 
@@ -268,7 +269,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     move_half *half = &e->halves[i % 2];
     const size_t block = e->has_carriers ? e->carriers.block : 1,
                  end = i + block < e->w->n ? i + block : e->w->n;
-    const int asks = e->has_carriers && i % block == 0;
+    const bool asks = e->has_carriers && i % block == 0;
     mark_window(e, i, half);
     if (asks) want_windows(e, i, end);
     int status = group_barrier(e, err);
@@ -278,7 +279,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
         if (e->w->routes->has_theirs[i]) status = comm_local_barrier(e->x->comm, err);
     }
     if (status) return status;
-    take_marks(e, i, half, 0);
+    take_marks(e, i, half, false);
     start_own(e, half);
     return DCP_OK;
 }
@@ -299,15 +300,16 @@ static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error 
     return status;
 }
 
-/* Returns 1 if window i + 1 is read before window i is taken. All groups send requests and answers
- * in the same order: the requests for a window come before the answers for the previous window, and
- * after the answers for all earlier windows. So there is no cycle of waiting groups. */
-static int is_ahead(const exchange *e, size_t i) {
+/* Returns true if window i + 1 is read before window i is taken. All groups send requests and
+ * answers in the same order: the requests for a window come before the answers for the previous
+ * window, and after the answers for all earlier windows. So there is no cycle of waiting groups. */
+static bool is_ahead(const exchange *e, size_t i) {
     return i + 1 < e->w->n && (!e->has_carriers || e->w->list[i + 1] == e->w->list[i] + 1);
 }
 
 static int read_windows(exchange *e, dcp_error *err) {
-    int status = DCP_OK, is_begun = 0;
+    int status = DCP_OK;
+    bool is_begun = false;
     if (e->has_carriers) {
         for (size_t i = 0; i <= e->carriers.block; i++) move_carriers_forget(&e->carriers, i);
         status = comm_local_barrier(e->x->comm, err);

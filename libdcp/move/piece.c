@@ -1,6 +1,7 @@
 /* Pieces and their fragments. */
 #include "move/piece.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,10 @@ void move_piece_set_copy(move_piece *p, const box_copy *copy) {
     p->bulk = copy->run_bytes >= MOVE_BULK_BYTES && p->file_offset % PAGE_BYTES == 0;
 }
 
-int move_pieces_have_copies(const move_piece *pieces, size_t n) {
+bool move_pieces_have_copies(const move_piece *pieces, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (!pieces[i].copy) return 0;
-    return 1;
+        if (!pieces[i].copy) return false;
+    return true;
 }
 
 void move_pieces_free(move_piece *pieces, size_t n) {
@@ -34,12 +35,12 @@ static int order_by_offset(const void *a, const void *b) {
     return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
 }
 
-/* Returns 1 if the pieces are sorted already. They usually are, because both tensors in the file
+/* Returns true if the pieces are sorted already. They usually are, because both tensors in the file
  * and pieces are in the order of the tensors' paths. */
-static int are_sorted(const move_piece *pieces, size_t n) {
+static bool are_sorted(const move_piece *pieces, size_t n) {
     for (size_t i = 1; i < n; i++)
-        if (order_by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
-    return 1;
+        if (order_by_offset(&pieces[i - 1], &pieces[i]) > 0) return false;
+    return true;
 }
 
 void move_pieces_sort(move_piece *pieces, size_t n) {
@@ -89,8 +90,8 @@ static uint64_t in_box(const move_piece *p, uint64_t offset) {
 
 static uint64_t box_bytes(const move_piece *p) { return p->copy->runs * p->copy->run_bytes; }
 
-int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to) {
-    if (!p->holders) return 1;
+bool move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to) {
+    if (!p->holders) return true;
     uint64_t number = (p->file_offset + from) / MOVE_TURN_BYTES;
     *to = core_min_u64(*to, (number + 1) * MOVE_TURN_BYTES - p->file_offset);
     return number % p->holders == p->turn;
@@ -105,12 +106,12 @@ static uint64_t box_bytes_before(const move_piece *p, uint64_t offset) {
     return run * p->copy->run_bytes + (offset > a ? offset - a : 0);
 }
 
-static int walk_turns(const move_piece *p, int wants_own, move_box_fn fn, void *ctx) {
+static int walk_turns(const move_piece *p, bool wants_own, move_box_fn fn, void *ctx) {
     uint64_t at = 0;
     int status = DCP_OK;
     for (uint64_t from = p->copy->base_a, to; at < box_bytes(p) && !status; from = to) {
         to = p->bytes;
-        int own = move_piece_turn(p, from, &to);
+        bool own = move_piece_turn(p, from, &to);
         uint64_t before = box_bytes_before(p, to);
         if (own == wants_own && before > at) status = fn(ctx, p, at, before - at);
         at = before;
@@ -119,11 +120,11 @@ static int walk_turns(const move_piece *p, int wants_own, move_box_fn fn, void *
 }
 
 int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx) {
-    return walk_turns(p, 0, fn, ctx);
+    return walk_turns(p, false, fn, ctx);
 }
 
 int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx) {
-    return walk_turns(p, 1, fn, ctx);
+    return walk_turns(p, true, fn, ctx);
 }
 
 static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
@@ -275,9 +276,9 @@ static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t 
     return 0;
 }
 
-/* Returns 0 if [low, high) of the file lies in a single part of MOVE_TURN_BYTES that another holder
- * supplies. Most walks cover a single part. */
-static int may_supply(const move_piece *p, uint64_t low, uint64_t high) {
+/* Returns false if [low, high) of the file lies in a single part of MOVE_TURN_BYTES that another
+ * holder supplies. Most walks cover a single part. */
+static bool may_supply(const move_piece *p, uint64_t low, uint64_t high) {
     uint64_t first = low / MOVE_TURN_BYTES;
     return !p->holders || first != (high - 1) / MOVE_TURN_BYTES || first % p->holders == p->turn;
 }

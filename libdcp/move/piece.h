@@ -7,6 +7,8 @@
  * (domain.h). So no page is touched by two ranks, and small pieces become large transfers. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "core/box.h"
 #include "core/state_dict.h"
 #include "format/index.h"
@@ -74,8 +76,8 @@ typedef struct move_piece {
  * and p->bulk, which depends on p->file_offset. If memory is short, p->copy becomes NULL (see
  * move_pieces_have_copies). */
 void move_piece_set_copy(move_piece *p, const box_copy *copy);
-/* Returns 1 if every piece has its copy. */
-int move_pieces_have_copies(const move_piece *pieces, size_t n);
+/* Returns true if every piece has its copy. */
+bool move_pieces_have_copies(const move_piece *pieces, size_t n);
 /* Frees the pieces and their copies. */
 void move_pieces_free(move_piece *pieces, size_t n);
 
@@ -101,9 +103,9 @@ int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
  * tensor: for bytes that another holder supplies. */
 move_piece move_piece_own_sums(const move_piece *p);
 
-/* Moves *to back to the first change of turns in [from, *to) of the dataset. Returns 1 if this rank
- * supplies the resulting range. */
-int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
+/* Moves *to back to the first change of turns in [from, *to) of the dataset. Returns true if this
+ * rank supplies the resulting range. */
+bool move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
 
 /* Returns the memory of bytes [offset, offset + bytes) of the box; NULL if they have to be fetched:
  * from a source, from a device, or from several places in memory. */

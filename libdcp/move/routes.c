@@ -5,6 +5,7 @@
  * exchanged. If each group can send everything to each other group in a single message, they do. */
 #include "move/routes.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ typedef struct tally_entry {
 typedef struct tally {
     tally_entry *list;
     size_t n, room;
-    int is_short; /* memory was short */
+    bool is_short; /* memory was short */
 } tally;
 
 /* The domain that is being counted. */
@@ -36,7 +37,7 @@ typedef struct agreeing {
     move_routes *t;
     int to_file;
     int apart;         /* whether this rank, and later whether all ranks, can read apart */
-    int one_message;   /* the same for sending everything in one message */
+    bool one_message;  /* the same for sending everything in one message */
     tally own;         /* what this rank has, ascending by domain */
     tally carried;     /* what its group has for the groups to which this rank is the carrier */
     uint64_t *foreign; /* for each domain of another group, how much this group has in it */
@@ -87,8 +88,8 @@ static int count_fragment(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-static int count_window(agreeing *a, const move_piece *pieces, size_t n, size_t *cursors,
-                        uint64_t window) {
+static bool count_window(agreeing *a, const move_piece *pieces, size_t n, size_t *cursors,
+                         uint64_t window) {
     const move_windows *w = a->w;
     for (int i = 0; i < w->width; i++) {
         const move_domain d = move_windows_domain(w, window, i);
@@ -105,7 +106,7 @@ static int count_window(agreeing *a, const move_piece *pieces, size_t n, size_t 
 static int count_fragments(agreeing *a, const move_piece *pieces, size_t n) {
     const move_windows *w = a->w;
     size_t *cursors = calloc((size_t)a->comm->size, sizeof *cursors);
-    int ok = cursors != NULL;
+    bool ok = cursors != NULL;
     for (int r = 0; ok && w->reader_ranges && r < a->comm->size; r++)
         cursors[r] = move_pieces_find(pieces, n, w->reader_ranges[r]);
     for (uint64_t i = 0; ok && n && i < w->count; i++) ok = count_window(a, pieces, n, cursors, i);
@@ -127,10 +128,10 @@ static int fitting_width(const agreeing *a) {
     }
 }
 
-/* Returns 1 if the group can send everything in one message to each other group. The limit is lower
- * if only few of the ranks are aggregators, because these few receive everything that all ranks
- * send. */
-static int fits_one_message(const agreeing *a) {
+/* Returns true if the group can send everything in one message to each other group. The limit is
+ * lower if only few of the ranks are aggregators, because these few receive everything that all
+ * ranks send. */
+static bool fits_one_message(const agreeing *a) {
     const uint64_t ranks = (uint64_t)a->comm->size,
                    most = MOVE_FOREIGN_BYTES * (uint64_t)a->w->n_aggregators / ranks;
     uint64_t bytes = 0;
@@ -345,7 +346,7 @@ static int note_partners(agreeing *a) {
     t->has_own = calloc(2 * n, 1);
     t->has_theirs = t->has_own ? t->has_own + n : NULL;
     a->w->list = calloc(n, sizeof *a->w->list);
-    const int ok = sums && t->has_own && a->w->list;
+    const bool ok = sums && t->has_own && a->w->list;
     for (size_t i = 0; i < a->own.n; i++)
         t->parts[3 * (a->own.list[i].domain / (uint64_t)a->w->width)] = 1;
     for (int i = 0; i < t->n_partners && ok; i++) {
@@ -469,7 +470,7 @@ int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
     move_routes *t = w->routes;
     const uint64_t n = 3 * w->count;
-    const int is_of_all = comm_messages_are_collective(comm);
+    const bool is_of_all = comm_messages_are_collective(comm);
     t->parts[n] = status != DCP_OK;
     int failed = comm_local_max(comm, t->parts, n + 1, err);
     if (is_of_all && !failed) failed = comm_allreduce(comm, t->parts, n + 1, DCP_REDUCE_MAX, err);

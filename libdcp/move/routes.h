@@ -5,6 +5,8 @@
  * group. The carriers of a group are spread over its ranks. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "move/domain.h"
 
 /* The number of bytes that a group has for, or needs from, the domains of another group in one
@@ -29,7 +31,7 @@ typedef struct move_partner {
 typedef struct move_routes {
     move_partner *partners; /* this rank's, sorted by rank; only those with traffic */
     int n_partners;
-    int is_one_message; /* to the file: a single message per partner for all windows */
+    bool is_one_message; /* to the file: a single message per partner for all windows */
     /* The largest number of bytes that all partners' `own`, or all their `theirs`, have together:
      * in any window or, if is_one_message, in the single messages. */
     uint64_t most_own, most_theirs;

@@ -1,6 +1,7 @@
 /* Progress, release and cancellation. */
 #include "move/transfer.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -49,7 +50,7 @@ void move_progress_release(const move_progress *progress) {
     if (progress->released) progress->released(progress->ctx);
 }
 
-int move_progress_wants_copy(const move_progress *progress, uint64_t left) {
+bool move_progress_wants_copy(const move_progress *progress, uint64_t left) {
     return left <= progress->staging_bytes && progress->is_awaited &&
            progress->is_awaited(progress->ctx);
 }
@@ -92,8 +93,8 @@ int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
 #define SUM_BYTES ((uint64_t)4 << 20)
 #define TOGETHER_BYTES (64u << 10) /* the shortest runs that a device sums */
 
-/* Returns 1 if the device sums the bytes itself; short runs would require many calls. */
-static int is_summed_there(const move_piece *p) {
+/* Returns true if the device sums the bytes itself; short runs would require many calls. */
+static bool is_summed_there(const move_piece *p) {
     return p->device && (!p->global || p->global->copy.run_bytes >= TOGETHER_BYTES);
 }
 

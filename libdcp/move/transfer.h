@@ -1,6 +1,7 @@
 /* One move of bytes, its progress, and the checksums of boxes that are only read. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
@@ -20,9 +21,9 @@ typedef struct move_progress {
     uint64_t untold;      /* bytes since the last report */
     comm_stop stop;       /* asks the caller whether to give up, as often as progress is reported */
     /* For a save in flight, otherwise NULL. The first reports that the caller's memory has been
-     * read. The second returns 1 if somebody waits for that. */
+     * read. The second returns true if somebody waits for that. */
     void (*released)(void *ctx);
-    int (*is_awaited)(void *ctx);
+    bool (*is_awaited)(void *ctx);
     void *ctx;
     uint64_t staging_bytes; /* the most that is copied to release the memory sooner */
 } move_progress;
@@ -47,8 +48,8 @@ double move_progress_phase(const move_progress *progress, dcp_phase phase, doubl
 /* Reports that the caller's memory is not needed any more. */
 void move_progress_release(const move_progress *progress);
 
-/* Returns 1 if it is worth copying the `left` bytes that remain to be read. */
-int move_progress_wants_copy(const move_progress *progress, uint64_t left);
+/* Returns true if it is worth copying the `left` bytes that remain to be read. */
+bool move_progress_wants_copy(const move_progress *progress, uint64_t left);
 
 /* One move of bytes between the boxes of ranks and files, in either direction: the argument of
  * engines. */
@@ -86,21 +87,21 @@ typedef struct move_transfer {
      * caller's memory is released. */
     const struct move_piece *replicas;
     size_t n_replicas;
-    int others_are_summed; /* parts that other holders supply are not summed again */
+    bool others_are_summed; /* parts that other holders supply are not summed again */
     /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept. uses_kept:
      * all ranks have agreed to use the existing ones. */
     struct move_kept *kept;
-    int uses_kept;
+    bool uses_kept;
     struct move_device *device;
     struct move_progress *progress;
-    int is_last;       /* to a file: after these pieces, no more of the save's memory is read */
-    int bulk_is_apart; /* bulk parts are left to the caller */
+    bool is_last;       /* to a file: after these pieces, no more of the save's memory is read */
+    bool bulk_is_apart; /* bulk parts are left to the caller */
     /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
     /* Set if this rank has failed already, and then it has no pieces; other ranks learn of the
      * failure at the end. NULL: no failure. */
     const dcp_error *failure;
-    int is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
+    bool is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
     /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_ROOM elements
      * of scratch memory (comm/comm.h). NULL: none. */
     uint64_t *sums;

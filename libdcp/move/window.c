@@ -4,6 +4,7 @@
  * ranks agree on routes (routes.h). */
 #include "move/domain.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "comm/comm.h"
@@ -121,7 +122,7 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     w->domain_bytes = choose_domain(w, ranks);
     w->aggregators = calloc(ranks, sizeof *w->aggregators);
     int *used = calloc((size_t)w->groups->n, sizeof *used);
-    const int ok = w->aggregators && used;
+    const bool ok = w->aggregators && used;
     if (ok && w->reader_ranges)
         for (int r = 0; r < comm->size; r++) w->aggregators[w->n_aggregators++].rank = r;
     else if (ok)
@@ -153,7 +154,7 @@ static uint64_t bytes_of_fragments(const move_piece *p) {
     return bytes;
 }
 
-static int suits_apart(const move_piece *pieces, size_t n) {
+static bool suits_apart(const move_piece *pieces, size_t n) {
     uint64_t all = 0, of_fragments = 0;
     for (size_t i = 0; i < n; i++) {
         all += pieces[i].copy->runs * pieces[i].copy->run_bytes;
@@ -165,7 +166,7 @@ static int suits_apart(const move_piece *pieces, size_t n) {
 static void list_marked(move_windows *w) {
     for (uint64_t i = 0; i < w->count; i++)
         if (w->list[i]) w->list[w->n++] = i;
-    w->is_known = 1;
+    w->is_known = true;
 }
 
 static int make_list(move_windows *w, dcp_error *err) {

@@ -1,5 +1,7 @@
 #include "move/window_cache.h"
 
+#include <stdbool.h>
+
 #include "core/crc64.h"
 #include "move/domain.h"
 #include "move/transfer.h"
@@ -14,13 +16,13 @@ static uint64_t places_of(const dcp_comm *comm) {
 
 static uint64_t end_of(const move_transfer *t) { return t->files[t->n_files - 1].end; }
 
-int move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end) {
+bool move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end) {
     return kept->is_known && comm->hosts && kept->end == end && kept->places == places_of(comm);
 }
 
 void move_kept_free(move_kept *kept) {
     move_windows_free(&kept->windows);
-    kept->is_known = 0;
+    kept->is_known = false;
 }
 
 int move_kept_take(const move_transfer *t, move_windows *out, dcp_error *err) {
@@ -39,5 +41,5 @@ void move_kept_return(const move_transfer *t, move_windows *windows) {
         return;
     }
     move_kept_free(t->kept);
-    *t->kept = (move_kept){1, end_of(t), places_of(t->comm), *windows};
+    *t->kept = (move_kept){true, end_of(t), places_of(t->comm), *windows};
 }

@@ -4,6 +4,7 @@
 #include "plan/agreement.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +44,15 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     return raw;
 }
 
-static int serialize(state_tensor *const *sorted, size_t n, comm_message *list) {
+static bool serialize(state_tensor *const *sorted, size_t n, comm_message *list) {
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(sorted[i]->tensor.path) + 1;
         unsigned char *at = comm_message_append(list, HEAD + length);
-        if (!at) return 0;
+        if (!at) return false;
         put_head(&sorted[i]->tensor, at);
         memcpy(at + HEAD, sorted[i]->tensor.path, length);
     }
-    return 1;
+    return true;
 }
 
 enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and the tensor's head */
@@ -199,7 +200,7 @@ static size_t next_different(const comparison *c, const unsigned char *differs, 
 static int choose_box(const comparison *c, const unsigned char *differs, uint64_t *tensor,
                       dcp_box *box, dcp_error *err) {
     size_t k = next_different(c, differs, 0);
-    int has_one = k < c->plan->n;
+    bool has_one = k < c->plan->n;
     *tensor = has_one ? c->plan->boxes[k].tensor : UINT64_MAX;
     int status = comm_allreduce(c->comm, tensor, 1, DCP_REDUCE_MIN, err);
     uint64_t rank = (uint64_t)c->comm->size;

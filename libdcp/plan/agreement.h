@@ -2,6 +2,8 @@
  * several ranks hold. Errors name the ranks that differ. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/vote.h"
 #include "core/state_dict.h"
 #include "plan/boxes.h"

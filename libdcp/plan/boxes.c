@@ -3,6 +3,7 @@
  * half; start and count of each dimension. */
 #include "plan/boxes.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +100,12 @@ static size_t slot_of(const arbiter *a, size_t tensor, int size) {
     return a->homes ? tensor : tensor / (size_t)size;
 }
 
-/* Finds where the boxes of each of this arbiter's tensors begin. Returns 0 if memory is short. */
-static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
+/* Finds where the boxes of each of this arbiter's tensors begin. Returns false if memory is
+ * short. */
+static bool find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
     size_t mine = slot_of(a, n, size) + 1, tensor;
     a->starts = calloc(mine + 1, sizeof *a->starts);
-    if (!a->starts) return 0;
+    if (!a->starts) return false;
     const unsigned char *at = in->data;
     for (size_t i = 0; i < a->n; i++) {
         at = next_box(at, &tensor);
@@ -113,19 +115,19 @@ static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
         if (a->starts[i] > a->most) a->most = a->starts[i];
         a->starts[i] += a->starts[i - 1];
     }
-    return 1;
+    return true;
 }
 
 /* Orders the boxes of `in` by tensor, with a counting sort. The boxes must have been counted; n is
  * the number of all tensors. `a` refers to the boxes, so `in` must remain until they are judged.
- * Returns 0 if memory is short. */
-static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
-    if (!find_starts(n, in, size, a)) return 0;
+ * Returns false if memory is short. */
+static bool unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
+    if (!find_starts(n, in, size, a)) return false;
     const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
     a->boxes = core_array(a->n + 1, sizeof *a->boxes);
     a->answers = calloc(places + 1, sizeof *a->answers);
     a->sets = calloc(places + 1, sizeof *a->sets);
-    if (!a->boxes || !a->answers || !a->sets) return 0;
+    if (!a->boxes || !a->answers || !a->sets) return false;
     size_t tensor, mine = slot_of(a, n, size) + 1, place = 0;
     const unsigned char *at = in->data;
     for (int r = 0; r < size; r++, place += beside)
@@ -136,7 +138,7 @@ static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) 
         }
     for (size_t i = mine; i > 0; i--) a->starts[i] = a->starts[i - 1];
     a->starts[0] = 0;
-    return 1;
+    return true;
 }
 
 static cover_box unpack_box(const arbiter_box *b, uint32_t dims) {
@@ -193,7 +195,7 @@ static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_
     return core_fail_tensor(DCP_ERR_MISMATCH, t->path, err);
 }
 
-static int is_same_box(const cover_box *a, const cover_box *b) {
+static bool is_same_box(const cover_box *a, const cover_box *b) {
     return memcmp(&a->box, &b->box, sizeof a->box) == 0;
 }
 
@@ -215,24 +217,24 @@ static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
     }
 }
 
-/* Numbers the sets of equal boxes of a tensor that is covered. Returns 1 if there are any. */
-static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
+/* Numbers the sets of equal boxes of a tensor that is covered. Returns true if there are any. */
+static bool find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     size_t kept = 0;
     for (size_t k = 0; k < n; k++) kept += boxes[k].keeper != 0;
-    if (kept == n) return 0;
+    if (kept == n) return false;
     qsort(boxes, n, sizeof *boxes, order_by_box);
     for (size_t k = 0, end; k < n; k = end) {
         for (end = k + 1; end < n && is_same_box(&boxes[k], &boxes[end]);) end++;
         if (end > k + 1) add_set(a, boxes + k, end - k);
     }
-    return 1;
+    return true;
 }
 
 /* Fills in the answers. Sets exact[i] to 1 for each tensor i of this arbiter that the ranks' boxes
  * cover exactly. If `strict`, returns DCP_ERR_MISMATCH for a tensor that they don't cover exactly.
  * Not collective. */
 static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
-                         int strict, unsigned char *exact, dcp_error *err) {
+                         bool strict, unsigned char *exact, dcp_error *err) {
     cover_box *boxes = core_array(a->most + 1, sizeof *boxes);
     int status = boxes ? DCP_OK : core_fail_memory(err, a->most * sizeof *boxes);
     const size_t rank = (size_t)comm->rank, step = a->homes ? 1 : (size_t)comm->size;
@@ -268,12 +270,12 @@ static void free_arbiter(arbiter *a) {
 }
 
 /* The following functions are for each rank as a holder of boxes. This one lists the boxes. Returns
- * 0 if memory is short. */
-static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
-                      plan_boxes *plan) {
+ * false if memory is short. */
+static bool list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
+                       plan_boxes *plan) {
     plan->boxes = calloc(total + 1, sizeof *plan->boxes);
     plan->exact = calloc(n + 8, 1);
-    if (!plan->boxes || !plan->exact) return 0;
+    if (!plan->boxes || !plan->exact) return false;
     for (size_t i = 0; i < n; i++) {
         core_state_prefetch(sorted, n, i);
         for (size_t k = 0; k < sorted[i]->n_boxes; k++) {
@@ -282,7 +284,7 @@ static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t 
             plan->boxes[plan->n++] = (plan_box){.tensor = i, .box = box, .rank = rank};
         }
     }
-    return 1;
+    return true;
 }
 
 /* Returns the boxes' numbers ordered by arbiter, from a counting sort. */
@@ -358,8 +360,8 @@ static size_t count_out(state_tensor *const *sorted, size_t n, int size, questio
     return total;
 }
 
-/* Makes the message to the arbiters. Returns 0 if memory is short. */
-static int pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int size, question *t) {
+/* Makes the message to the arbiters. Returns false if memory is short. */
+static bool pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int size, question *t) {
     uint64_t total = 0;
     for (int r = 0; r < size; r++) total += t->bytes[r];
     const uint64_t beside = words_beside(t->homes) * (uint64_t)size * sizeof *t->answers;
@@ -413,7 +415,7 @@ static int answer_beside(question *t, int size, dcp_error *err) {
 }
 
 /* Called on each arbiter. Judges the boxes that it has received. */
-static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
+static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, bool strict,
                         plan_boxes *plan, question *t, dcp_error *err) {
     t->arbiter.all_exact = true;
     if (!unpack_boxes(n, &t->receive, comm->size, &t->arbiter))
@@ -449,7 +451,7 @@ static const void *no_answers(const question *t, int size) {
 /* Collective. Exchanges the additional messages of homes. `own` is this rank's status so far. */
 static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
     uint64_t total = 0;
-    int is_long = 0;
+    bool is_long = false;
     for (int r = 0; r < comm->size; r++) {
         if (homes->in_bytes[r] == HAS_FAILED) return comm_agree(comm, own, err);
         is_long |= (homes->in_bytes[r] & IS_LONG) != 0;
@@ -468,7 +470,7 @@ static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error
 /* Collective. Sends the boxes to their arbiters, and receives the answers. *own becomes the status
  * of this rank as an arbiter. */
 static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                        int strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
+                        bool strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
     status = comm_message_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
                                          t->received, err);
     if (status) return status;
@@ -484,8 +486,8 @@ static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted,
 }
 
 /* Lists the boxes that have replicas, both those that this rank holds and those that it has
- * received as an arbiter, for the comparison of replicas. Returns 0 if memory is short. */
-static int list_replicas(const question *t, int size, plan_boxes *plan) {
+ * received as an arbiter, for the comparison of replicas. Returns false if memory is short. */
+static bool list_replicas(const question *t, int size, plan_boxes *plan) {
     plan_replicas *r = &plan->replicas;
     size_t ranks = (size_t)size, told = 0, heard = 0;
     for (size_t i = 0; i < plan->n; i++) told += plan->boxes[i].replicated;
@@ -493,7 +495,7 @@ static int list_replicas(const question *t, int size, plan_boxes *plan) {
     r->told = core_array(told + 1, sizeof *r->told);
     r->sets = core_array(heard + 1, sizeof *r->sets);
     r->to_arbiters = calloc(2 * ranks, sizeof *r->to_arbiters);
-    if (!r->told || !r->sets || !r->to_arbiters) return 0;
+    if (!r->told || !r->sets || !r->to_arbiters) return false;
     r->from_holders = r->to_arbiters + ranks;
     for (size_t i = 0; i < plan->n; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
@@ -508,7 +510,7 @@ static int list_replicas(const question *t, int size, plan_boxes *plan) {
             r->from_holders[rank] += sizeof(uint64_t);
         }
     r->n_sets = t->arbiter.n_sets;
-    return 1;
+    return true;
 }
 
 static void free_question(question *t) {
@@ -546,7 +548,7 @@ static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, q
 }
 
 int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                       int strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
+                       bool strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
                        dcp_error *err) {
     plan_boxes plan = {0};
     question t = {.homes = homes};

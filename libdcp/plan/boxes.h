@@ -7,6 +7,8 @@
  * of its own boxes and with tensors / ranks. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/messages.h"
 #include "comm/vote.h"
 #include "core/state_dict.h"
@@ -42,7 +44,7 @@ typedef struct plan_boxes {
     plan_box *boxes; /* this rank's, ascending by tensor */
     size_t n;
     unsigned char *exact;   /* per tensor: 1 if the boxes of all ranks cover it */
-    int has_replicas;       /* on any rank; the same on all */
+    bool has_replicas;      /* on any rank; the same on all */
     plan_replicas replicas; /* empty unless has_replicas and `strict` (plan_exchange) */
 } plan_boxes;
 
@@ -73,12 +75,12 @@ const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint
  * out->exact shows such tensors, and out->replicas is empty. Adds to the vote `v`, and runs it. If
  * `strict`, `homes` must be NULL. */
 int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                       int strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
+                       bool strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
                        dcp_error *err);
 
 /* Does the same without homes, and without a vote of the caller. */
 static inline int plan_exchange(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                                int strict, plan_boxes *out, dcp_error *err) {
+                                bool strict, plan_boxes *out, dcp_error *err) {
     comm_vote v = {0};
     return plan_exchange_vote(comm, status, sorted, n, strict, NULL, &v, out, err);
 }

@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,9 +94,9 @@ static int misuse(const program_command *command, const char *what, const char *
     return program_refuse("%s%s; try '%s --help'", what, which, command->name);
 }
 
-/* Returns 1 if getopt_long stopped at a long option, not at a letter. In that case optopt is not a
- * letter, or it is the code of a long option that got a value but accepts none. */
-static int stopped_at_word(void) {
+/* Returns true if getopt_long stopped at a long option, not at a letter. In that case optopt is not
+ * a letter, or it is the code of a long option that got a value but accepts none. */
+static bool stopped_at_word(void) {
     return optopt <= 0 || optopt >= OPTION_BASE || optopt == 'h' || optopt == 'V';
 }
 
@@ -159,7 +160,7 @@ static int read_argv(const program_command *command, const option_list *list, in
         if (o->argument)
             *o->value = optarg;
         else
-            *o->flag = 1;
+            *o->flag = true;
     }
     return -1;
 }

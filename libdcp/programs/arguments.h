@@ -1,6 +1,7 @@
 /* Command lines, and words that people type. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,7 @@ typedef struct program_option {
     const char *help;
     /* receives the argument; if an option is given twice, the last one counts */
     const char **value;
-    int *flag;   /* set to 1 */
+    bool *flag;  /* set to true */
     char letter; /* short form: 'n' for -n; 0: none */
 } program_option;
 
@@ -32,13 +33,13 @@ typedef struct program_command {
     const char *usage;             /* what follows the name; one line per form */
     const char *about;             /* the common use, and what the program does */
     const program_option *options; /* without --help, --version, --json and --dry-run */
-    int *json;                     /* if set, --json exists; then arguments must be UTF-8 */
-    int *dry_run;                  /* if set, --dry-run exists */
+    bool *json;                    /* if set, --json exists; then arguments must be UTF-8 */
+    bool *dry_run;                 /* if set, --dry-run exists */
     const char *notes;             /* lines after the options; NULL: none */
     const char *statuses;          /* lines about the exit status; NULL: the lines of the tools */
-    int stops;                     /* adds PROGRAM_STOPPED to the lines of the tools */
+    bool stops;                    /* adds PROGRAM_STOPPED to the lines of the tools */
     /* the first argument ends the options; the rest belongs to another program */
-    int ends_at_first;
+    bool ends_at_first;
 } program_command;
 
 /* Parses argv[1...] according to the table; options and arguments may be mixed. Returns -1 if the

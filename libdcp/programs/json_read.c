@@ -1,5 +1,6 @@
 #include "programs/json_read.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 size_t program_json_mark(const char *text, size_t bytes) {
@@ -19,7 +20,8 @@ static const char *word_at(const char *text, size_t bytes) {
 }
 
 const char *program_json_infinite(const char *text, size_t bytes, json_error_t *where) {
-    int line = 1, column = 1, is_string = 0;
+    int line = 1, column = 1;
+    bool is_string = false;
     for (size_t i = 0; i < bytes && line <= where->line; i++, column++) {
         if (text[i] == '\n') {
             line++;

@@ -1,6 +1,7 @@
 #include "programs/model_files.h"
 
 #include <fnmatch.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 static const char *const tokenizers[] = {
@@ -33,30 +34,30 @@ static const char *const own_files[] = {
     "*.safetensors.index.json",
 };
 
-static int is_in(const char *name, const char *const *patterns, size_t n) {
+static bool is_in(const char *name, const char *const *patterns, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (fnmatch(patterns[i], name, FNM_PERIOD) == 0) return 1;
-    return 0;
+        if (fnmatch(patterns[i], name, FNM_PERIOD) == 0) return true;
+    return false;
 }
 
-int model_files_is_tokenizer(const char *name) {
+bool model_files_is_tokenizer(const char *name) {
     return is_in(name, tokenizers, sizeof tokenizers / sizeof *tokenizers);
 }
 
-int model_files_is_companion(const char *name) {
+bool model_files_is_companion(const char *name) {
     return model_files_is_tokenizer(name) || is_in(name, others, sizeof others / sizeof *others);
 }
 
 const char *const model_files_folders[] = {"speech_tokenizer", "additional_chat_templates", NULL};
 
-int model_files_is_exported(const char *name) {
+bool model_files_is_exported(const char *name) {
     return model_files_is_companion(name) ||
            is_in(name, own_files, sizeof own_files / sizeof *own_files);
 }
 
 const model_wrapper model_wrappers[MODEL_WRAPPERS] = {
-    {"_orig_mod.", 0},   {"_fsdp_wrapped_module.", 0},
-    {"_fpw_module.", 0}, {"_checkpoint_wrapped_module.", 0},
-    {"base_layer.", 0}, /* of PEFT, in the names of a layer with an adapter */
-    {"module.", 1},      {"base_model.model.", 1},
+    {"_orig_mod.", false},   {"_fsdp_wrapped_module.", false},
+    {"_fpw_module.", false}, {"_checkpoint_wrapped_module.", false},
+    {"base_layer.", false}, /* of PEFT, in the names of a layer with an adapter */
+    {"module.", true},       {"base_model.model.", true},
 };

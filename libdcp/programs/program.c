@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,9 @@ int program_report(const dcp_error *err) {
     return exit_status_of(err->status);
 }
 
-int program_is_launched(void) {
+bool program_is_launched(void) {
     for (int i = 0; i <= PROGRAM_BY_PMIX; i++)
-        if (getenv(program_launchers[i].rank)) return 1;
+        if (getenv(program_launchers[i].rank)) return true;
     const char *tasks = getenv("SLURM_NTASKS");
     return getenv("SLURM_PROCID") && tasks && atoi(tasks) > 1;
 }
@@ -96,7 +97,7 @@ int program_rank(void) {
 
 static void close_stdout(int status, void *unused) {
     (void)unused;
-    const int failed = ferror(stdout) != 0;
+    const bool failed = ferror(stdout) != 0;
     if ((fclose(stdout) == 0 && !failed) || errno == EPIPE) return;
     program_note("cannot write to stdout: %s", strerror(errno));
     if (status <= PROGRAM_DIFFERS) _exit(PROGRAM_FAILED);

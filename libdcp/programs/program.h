@@ -2,6 +2,7 @@
  * the choice of the rank that prints. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -29,9 +30,9 @@ int program_fail_errno(const char *what, const char *path);
 int program_report(const dcp_error *err);
 void program_note(const char *fmt, ...) DCP_PRINTF(1, 2);
 
-/* Returns 1 if an MPI launcher (mpirun, srun) started this process, according to the launcher's
+/* Returns true if an MPI launcher (mpirun, srun) started this process, according to the launcher's
  * variables. */
-int program_is_launched(void);
+bool program_is_launched(void);
 /* Returns the rank in these variables; 0 without a launcher. MPI need not be initialised. */
 int program_rank(void);
 

@@ -2,6 +2,7 @@
 #include "programs/svg.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ static int check_target(const char *path) {
     if (!file) return errno;
     size_t n = fread(start, 1, sizeof start, file);
     fclose(file);
-    int is_drawing =
+    bool is_drawing =
         n == sizeof start && (!memcmp(start, "<?xml", 5) || !memcmp(start, "<svg ", 5));
     return is_drawing ? 0 : EEXIST;
 }
@@ -106,9 +107,10 @@ int svg_open(const char *path, double width, double height, const char *title, s
 int svg_close(svg *s) {
     fputs("</svg>\n", s->file);
     errno = 0;
-    int failed = fflush(s->file) || ferror(s->file), code = errno;
+    bool failed = fflush(s->file) || ferror(s->file);
+    int code = errno;
     if (fclose(s->file) && !failed) {
-        failed = 1;
+        failed = true;
         code = errno;
     }
     struct stat st; /* a device is not removed */

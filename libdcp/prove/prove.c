@@ -3,6 +3,7 @@
  * tensor. */
 #include "dcp/prove.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +96,7 @@ static int make_kept_pieces(prover *p, dcp_error *err) {
                : core_fail_memory(err, n * sizeof *p->pieces);
 }
 
-static int compares(const prover *p) {
+static bool compares(const prover *p) {
     return p->boxes.has_replicas && p->options->replicas != DCP_REPLICAS_TRUST;
 }
 
@@ -103,7 +104,8 @@ static int compares(const prover *p) {
 static int sum_boxes(prover *p, dcp_error *err) {
     int status = make_tensor_sums(p, err);
     if (!status && compares(p))
-        status = save_replicas_make(p->sorted, &p->boxes, 0, p->device.staging, &p->replicas, err);
+        status =
+            save_replicas_make(p->sorted, &p->boxes, false, p->device.staging, &p->replicas, err);
     if (!status) status = make_kept_pieces(p, err);
     if (status) return status;
     move_device_begin(&p->device, p->pieces, p->n_pieces);
@@ -168,7 +170,7 @@ static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *
     comm_vote_same(&v, "replicas", p->options->replicas);
     status = comm_vote_run(p->comm, &v, status, err);
     if (!status) status = plan_tensors(p->comm, p->sorted, p->n, err);
-    return status ? status : plan_exchange(p->comm, DCP_OK, p->sorted, p->n, 1, &p->boxes, err);
+    return status ? status : plan_exchange(p->comm, DCP_OK, p->sorted, p->n, true, &p->boxes, err);
 }
 
 static void free_prover(prover *p) {

@@ -1,6 +1,7 @@
 #include "reader/checkpoint.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ void reader_checkpoint_settle(dcp_checkpoint *ckpt) {
     if (ckpt->user) ckpt->user->settle(ckpt->user);
 }
 
-int reader_checkpoint_is_gone(const dcp_checkpoint *ckpt) {
+bool reader_checkpoint_is_gone(const dcp_checkpoint *ckpt) {
     const format_hold *hold = ckpt->hold;
     return hold ? hold->is_claimed || !format_hold_is_named(hold) : ckpt->gone != 0;
 }
@@ -278,9 +279,9 @@ void reader_join_near(const reader_tensor *t, const reader_known *known, const d
     *end = first_from(t, known, start + box->count[t->sweep]);
 }
 
-/* Returns 1 if dataset i is the first one of its tensor. */
-static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
-    if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
+/* Returns true if dataset i is the first one of its tensor. */
+static bool begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
+    if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return true;
     const reader_dataset *datasets = ckpt->datasets;
     const reader_dataset *a = &datasets[i - 1], *b = &datasets[i];
     return compare_tensor_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "comm/comm.h"
 #include "dcp/checkpoint.h"
@@ -50,7 +51,7 @@ typedef struct reader_tensor {
     /* If rows are at homes: */
     uint64_t crc;    /* the tensor's checksum if is_runs (packed.h) */
     uint64_t digest; /* checksum of all rows */
-    int is_runs;
+    bool is_runs;
 } reader_tensor;
 
 /* A box of a tensor that a rank is going to read (view.h). */
@@ -94,13 +95,13 @@ struct dcp_checkpoint {
     char *path;
     struct format_hold *hold; /* holds the folder at `path`; NULL: this rank could not open it */
     /* the folder was found, but had lost its name by the time it was opened */
-    int gone;
+    bool gone;
     uint64_t step;
     dcp_layout layout;
     char *json;
     format_file *files, **by_address;
     size_t n_files;
-    int scattered;           /* at least one rank does not see at least one file */
+    bool scattered;          /* at least one rank does not see at least one file */
     uint64_t *reader_ranges; /* the ranks' reader ranges if `scattered` */
     reader_tensor *tensors;
     char *tensor_paths;
@@ -109,7 +110,7 @@ struct dcp_checkpoint {
     reader_dataset *datasets; /* sorted by tensor; READER_ROWS_HERE only */
     uint64_t *packed;         /* this rank's rows, packed */
     const uint64_t **in_order;
-    int copies_rows;             /* if `scattered`, copy the rows to all ranks */
+    bool copies_rows;            /* if `scattered`, copy the rows to all ranks */
     struct reader_memory *found; /* results of look-ups (view.c) */
     uint64_t blocks;             /* in all files; READER_ROWS_HERE only */
     uint64_t address_end;
@@ -125,9 +126,9 @@ int reader_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err)
 /* Waits for the load in flight, if any. */
 void reader_checkpoint_settle(dcp_checkpoint *ckpt);
 
-/* Returns 1 if the folder that this rank found was no longer a step of the directory when the hold
- * was acquired: it had lost its name, or a writer had begun to take it away. */
-int reader_checkpoint_is_gone(const dcp_checkpoint *ckpt);
+/* Returns true if the folder that this rank found was no longer a step of the directory when the
+ * hold was acquired: it had lost its name, or a writer had begun to take it away. */
+bool reader_checkpoint_is_gone(const dcp_checkpoint *ckpt);
 
 const reader_tensor *reader_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
 

@@ -1,6 +1,7 @@
 #include "core/bytes.h"
 #include "reader/union.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,7 +258,7 @@ static int check_homes(const dcp_checkpoint *ckpt, const size_t *first, dcp_erro
 /* Collective; begins with comm_agree of `status`. *own_status is this rank's status afterwards. */
 static int send_rows_home(reader_own_files *own, int status, int *own_status, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
-    const int is_alone = ckpt->comm->size == 1;
+    const bool is_alone = ckpt->comm->size == 1;
     reader_spread spread = {.comm = ckpt->comm};
     size_t *first = NULL;
     if (!status) status = reader_spread_make(&spread, ckpt->comm, err);
@@ -318,7 +319,7 @@ static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
 /* Collective; begins with comm_agree of `status`. All ranks receive the same numbers. If names were
  * forged to have equal fingerprints, the numbers may be valid on some ranks only; then all ranks
  * fail. */
-static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, int *moved,
+static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, bool *moved,
                          dcp_error *err) {
     const size_t n = ckpt->n_tensors, rank = (size_t)ckpt->comm->rank;
     const size_t room = COMM_XOR_ROOM(ckpt->comm->size);
@@ -388,7 +389,7 @@ static int copy_rows(dcp_checkpoint *ckpt, dcp_error *err) {
 }
 
 /* Collective; called when the tensors are known. `own_status` is this rank's status. */
-static int share_rows(reader_own_files *own, int own_status, int *moved, dcp_error *err) {
+static int share_rows(reader_own_files *own, int own_status, bool *moved, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     uint64_t *numbers = NULL;
     int status = own_status;
@@ -400,7 +401,7 @@ static int share_rows(reader_own_files *own, int own_status, int *moved, dcp_err
     return status;
 }
 
-int reader_homes_open(dcp_checkpoint *ckpt, int status, int *moved, dcp_error *err) {
+int reader_homes_open(dcp_checkpoint *ckpt, int status, bool *moved, dcp_error *err) {
     reader_own_files own = {.ckpt = ckpt,
                             .first = SIZE_MAX,
                             .stop =

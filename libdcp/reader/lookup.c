@@ -1,5 +1,6 @@
 #include "reader/lookup.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,9 +94,9 @@ static int first_row_from(format_file *file, const char *path, uint64_t low, uin
 }
 
 /* Reads row i into *row. Sets *is to 1 if its path is `path`. */
-static int is_row(format_file *file, uint64_t i, const char *path, int *is, found_row *row,
+static int is_row(format_file *file, uint64_t i, const char *path, bool *is, found_row *row,
                   dcp_error *err) {
-    *is = 0;
+    *is = false;
     if (i >= file->ub.rows) return DCP_OK;
     int status = read_row(file, i, row, err);
     if (!status) *is = !strcmp(row->path, path);
@@ -104,7 +105,7 @@ static int is_row(format_file *file, uint64_t i, const char *path, int *is, foun
 
 /* Finds the row with that path, if it exists. Tries the row after the previously found one
  * first. */
-static int find_row(format_file *file, const char *path, uint64_t *at, int *is, found_row *row,
+static int find_row(format_file *file, const char *path, uint64_t *at, bool *is, found_row *row,
                     dcp_error *err) {
     *at = __atomic_load_n(&file->after_found, __ATOMIC_RELAXED);
     int status = is_row(file, *at, path, is, row, err);
@@ -136,7 +137,8 @@ int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, forma
     size_t length = strlen(t->tensor.path);
     found_row row;
     uint64_t at, next;
-    int is, status = find_row(file, t->tensor.path, &at, &is, &row, err);
+    bool is;
+    int status = find_row(file, t->tensor.path, &at, &is, &row, err);
     if (!status && is) {
         status = take_row(ckpt, t, file, &row, out, err);
         __atomic_store_n(&file->after_found, ++at, __ATOMIC_RELAXED);
@@ -195,7 +197,8 @@ static int find_blocks(format_file *file, const char *path, uint64_t *first, dcp
     const uint32_t *places;
     found_row row;
     uint64_t at;
-    int is, status = find_places(file, &places, err);
+    bool is;
+    int status = find_places(file, &places, err);
     if (!status) status = find_row(file, path, &at, &is, &row, err);
     if (status) return status;
     if (!is)

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
                          "%s: not a folder: give a step's folder or the "
                          "directory of steps",
                          path);
-    const int is_step = format_name_read(path, &step);
+    const bool is_step = format_name_read(path, &step);
     const int files = is_step ? DCP_OK : format_folder_files(path, &n, &layout, &why);
     if (core_fail_proves(files)) return find_newest(path, folder, err);
     if (files) return core_fail_again(err, files, &why, "%s", why.message);
@@ -75,7 +76,8 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
 /* Sends one file's packed tables from its reader to all ranks. The reader checks the rows. */
 static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     comm_message packed = {0};
-    int status = DCP_OK, checked = comm->rank != file->reader;
+    int status = DCP_OK;
+    bool checked = comm->rank != file->reader;
     if (!checked) status = format_tables_pack(file, &packed.data, &packed.bytes, err);
     status = comm_message_agree_broadcast(comm, status, &packed, file->reader, NULL, err);
     if (!status) {
@@ -88,7 +90,7 @@ static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
 
 /* Opens the step's folder on this rank. It is not a failure if the folder cannot be opened: then
  * the files are opened by their paths. Returns DCP_ERR_NOT_FOUND if the step is being removed. */
-static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_error *err) {
+static int hold_folder(dcp_checkpoint *ckpt, const char *folder, bool locks, dcp_error *err) {
     ckpt->hold = format_hold_open(folder, locks, &ckpt->gone);
     if (!ckpt->hold || !ckpt->hold->is_claimed) return DCP_OK;
     return core_fail_at(err, DCP_ERR_NOT_FOUND, folder,
@@ -105,12 +107,13 @@ static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_er
     return status;
 }
 
-static int is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
+static bool is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
 
 /* Fails with DCP_ERR_ARG if about.json says that the folder is one node's part of a step, and all
  * shards of this node are present. */
 static int fail_part(const char *folder, int world, const unsigned char *kept, dcp_error *err) {
-    int n = 0, is_whole = 1;
+    int n = 0;
+    bool is_whole = true;
     for (int f = 0; f < world; f++) {
         n += kept[f];
         is_whole &= !kept[f] || !format_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)f,
@@ -127,7 +130,8 @@ static int fail_part(const char *folder, int world, const unsigned char *kept, d
 
 /* Fails for a step that lacks files; `missing` says which. */
 static int refuse_incomplete(const char *folder, const dcp_error *missing, dcp_error *err) {
-    int world = 0, is_part = 0;
+    int world = 0;
+    bool is_part = false;
     int status = format_folder_world(folder, INT_MAX, &world, err);
     unsigned char *kept = status || !world ? NULL : malloc((size_t)world);
     if (!status && world && !kept) status = core_fail_memory(err, (uint64_t)world);
@@ -158,7 +162,7 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
     uint64_t bytes = 0;
     size_t n = 0;
     int status = resolve(path, folder, err);
-    if (!status) status = hold_folder(ckpt, folder, 1, err);
+    if (!status) status = hold_folder(ckpt, folder, true, err);
     if (!status) status = find_files_shared(ckpt, folder, &n, err);
     if (!status) status = name_files(ckpt, folder, n, err);
     if (!status && !is_sharded(ckpt))
@@ -191,12 +195,12 @@ static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
 static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const found_step *found,
                       dcp_error *err) {
     const char *folder = (const char *)message->data;
-    const int is_first = ckpt->comm->rank == 0;
+    const bool is_first = ckpt->comm->rank == 0;
     int status = DCP_OK;
     ckpt->layout = (dcp_layout)found->layout;
     ckpt->path = strdup(folder);
     if (!is_first) {
-        hold_folder(ckpt, folder, 0, NULL);
+        hold_folder(ckpt, folder, false, NULL);
         status = name_files(ckpt, folder, found->files, err);
     }
     if (!ckpt->path) return core_fail_memory(err, PATH_MAX);
@@ -208,7 +212,7 @@ static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const f
 
 /* Called after opening has failed with `status`. Sets *moved to 1 if the step is gone on some rank,
  * so the ranks have to search again. Collective. `ckpt` is NULL on a rank that lacked memory. */
-static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, int *moved,
+static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
                              dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);
     dcp_error why = {0};
@@ -219,15 +223,15 @@ static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int sta
     return asked ? asked : status;
 }
 
-/* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to 1 if the
- * step is gone on some rank by then (reader_checkpoint_is_gone). `ckpt` is NULL on a rank that
+/* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to true if
+ * the step is gone on some rank by then (reader_checkpoint_is_gone). `ckpt` is NULL on a rank that
  * lacked memory for it; `status` says so. */
 typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
-                       int *moved, dcp_error *err);
+                       bool *moved, dcp_error *err);
 
 /* Opens a step in a directory that all ranks share. */
 static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
-                       int *moved, dcp_error *err) {
+                       bool *moved, dcp_error *err) {
     comm_message message = {0};
     found_step found = {0};
     status = share_found(comm, status, ckpt, path, &message, &found, err);
@@ -276,7 +280,7 @@ static int share_folders(dcp_checkpoint *ckpt, const char *folder, dcp_error *er
 
 /* Sets the step's folder: this rank's, or the first file's if this rank sees no file. */
 static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
-    int any = memchr(v->seen, 1, v->n) != NULL;
+    bool any = memchr(v->seen, 1, v->n) != NULL;
     const char *path = any ? v->folder : ckpt->files[0].path;
     ckpt->path = path ? strdup(path) : NULL;
     if (ckpt->path && !any) *strrchr(ckpt->path, '/') = '\0';
@@ -288,7 +292,7 @@ static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_err
 static int take_visible(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
     uint64_t any[2] = {memchr(v->seen, 0, v->n) != NULL, ckpt->copies_rows != 0};
     ckpt->layout = v->layout;
-    int status = memchr(v->seen, 1, v->n) ? hold_folder(ckpt, v->folder, 1, err) : DCP_OK;
+    int status = memchr(v->seen, 1, v->n) ? hold_folder(ckpt, v->folder, true, err) : DCP_OK;
     if (!status) status = name_files(ckpt, v->folder, v->n, err);
     status = comm_agree(ckpt->comm, status, err);
     if (!status) status = comm_allreduce(ckpt->comm, any, 2, DCP_REDUCE_MAX, err);
@@ -322,7 +326,7 @@ static int open_state_file(dcp_checkpoint *ckpt, dcp_error *err) {
 }
 
 static int open_private(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
-                        int *moved, dcp_error *err) {
+                        bool *moved, dcp_error *err) {
     status = comm_agree(comm, status, err);
     if (status) return status;
     status = find_private(ckpt, path, err);
@@ -335,13 +339,14 @@ static int open_private(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const 
     return ask_whether_moved(comm, ckpt, status, moved, err);
 }
 
-static int open_found(dcp_comm *comm, const char *path, open_fn open_step, int copies_rows,
+static int open_found(dcp_comm *comm, const char *path, open_fn open_step, bool copies_rows,
                       dcp_checkpoint **out, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a communicator is needed");
-    int status = DCP_OK, moved = 1;
+    int status = DCP_OK;
+    bool moved = true;
     for (int look = 0; look < LOOKS && moved; look++) {
         dcp_checkpoint *ckpt = calloc(1, sizeof *ckpt);
-        moved = 0;
+        moved = false;
         status = ckpt ? DCP_OK : core_fail_memory(err, sizeof *ckpt);
         if (!out) status = core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: out is NULL");
         if (ckpt) {
@@ -359,17 +364,17 @@ static int open_found(dcp_comm *comm, const char *path, open_fn open_step, int c
 }
 
 int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out, dcp_error *err) {
-    return open_found(comm, path, open_shared, 0, out, err);
+    return open_found(comm, path, open_shared, false, out, err);
 }
 
 int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **out,
                                 dcp_error *err) {
-    return open_found(comm, own_path, open_private, 1, out, err);
+    return open_found(comm, own_path, open_private, true, out, err);
 }
 
 int reader_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **out,
                         dcp_error *err) {
-    return open_found(comm, own_path, open_private, 0, out, err);
+    return open_found(comm, own_path, open_private, false, out, err);
 }
 
 void dcp_checkpoint_close(dcp_checkpoint *ckpt) {

@@ -2,6 +2,7 @@
  * by the number of bytes that follow the dataset in the tensor. */
 #include "reader/packed.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "reader/checkpoint.h"
 
 static void tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
-    *sum = (reader_tensor_sum){.of = t, .whole = dcp_box_whole(&t->tensor), .is_runs = 1};
+    *sum = (reader_tensor_sum){.of = t, .whole = dcp_box_whole(&t->tensor), .is_runs = true};
 }
 
 static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t bytes,
@@ -23,7 +24,7 @@ static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t
     uint64_t a, b;
     if (!bytes || sum->is_one || !sum->is_runs) return;
     if (bytes == t->bytes) {
-        sum->is_one = 1;
+        sum->is_one = true;
         sum->crc = crc;
         return;
     }
@@ -49,7 +50,7 @@ static void sum_tensor(const reader_tensor *t, reader_tensor_sum *sum) {
     }
 }
 
-int reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t) {
+bool reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t) {
     reader_tensor_sum sum;
     if (ckpt->rows != READER_ROWS_HERE) return t->is_runs;
     sum_tensor(t, &sum);
@@ -127,7 +128,7 @@ int reader_packed_append(comm_message *message, size_t tensor, size_t file, cons
 }
 
 static void look_at_row(const uint64_t *row, uint32_t dims, reader_packed *out) {
-    const int has_blocks = !(row[AT_BLOCKS] & WITHOUT_BLOCKS);
+    const bool has_blocks = !(row[AT_BLOCKS] & WITHOUT_BLOCKS);
     *out = (reader_packed){.tensor = reader_packed_tensor(row),
                            .file = reader_packed_file(row),
                            .first_block = row[AT_BLOCKS] & FIRST_BLOCK,
@@ -147,26 +148,26 @@ void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_
     look_at_row(row, core_box_dims(ckpt->tensors[reader_packed_tensor(row)].tensor.ndim), out);
 }
 
-/* Returns 1 if the box lies in its tensor, and its bytes have the box's size and lie in the
+/* Returns true if the box lies in its tensor, and its bytes have the box's size and lie in the
  * file. */
-static int is_sound(const dcp_checkpoint *ckpt, const reader_packed *p) {
+static bool is_sound(const dcp_checkpoint *ckpt, const reader_packed *p) {
     const reader_tensor *t = &ckpt->tensors[p->tensor];
     const uint64_t file_bytes = ckpt->files[p->file].ub.file_bytes;
     uint32_t dims = core_box_dims(t->tensor.ndim);
     for (uint32_t d = 0; d < dims; d++)
         if (p->box.start[d] > t->tensor.shape[d] ||
             p->box.count[d] > t->tensor.shape[d] - p->box.start[d])
-            return 0;
+            return false;
     uint64_t elems = t->bytes ? dcp_box_elems(&p->box, dims) : 0;
-    if (p->bytes != elems * dcp_dtype_bytes(t->tensor.dtype)) return 0;
+    if (p->bytes != elems * dcp_dtype_bytes(t->tensor.dtype)) return false;
     if (!p->bytes) return !p->offset;
     return p->offset >= USERBLOCK_BYTES && p->offset <= file_bytes &&
            p->bytes <= file_bytes - p->offset;
 }
 
-static int is_suffix(const char *text, size_t bytes) {
+static bool is_suffix(const char *text, size_t bytes) {
     for (size_t i = 1; i < bytes; i++)
-        if (text[i] < '0' || text[i] > '9') return 0;
+        if (text[i] < '0' || text[i] > '9') return false;
     return !bytes || (text[0] == '@' && bytes > 1);
 }
 

@@ -2,17 +2,19 @@
  * checksums. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
 /* Computing the checksum of a tensor from the checksums of its datasets. */
 
-/* Returns 1 if each dataset is contiguous in the tensor, for example cut on dimension 0. Only then
- * do the datasets' checksums determine the tensor's. */
-int reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
+/* Returns true if each dataset is contiguous in the tensor, for example cut on dimension 0. Only
+ * then do the datasets' checksums determine the tensor's. */
+bool reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
 /* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs
- * returns 1. */
+ * returns true. */
 uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
 /* The sum that both functions compute; datasets are added to it one at a time. */
@@ -20,7 +22,7 @@ typedef struct reader_tensor_sum {
     const reader_tensor *of;
     dcp_box whole;
     uint64_t raw, crc;
-    int is_runs, is_one; /* is_one: one dataset is the whole tensor, and crc is its checksum */
+    bool is_runs, is_one; /* is_one: one dataset is the whole tensor, and crc is its checksum */
 } reader_tensor_sum;
 
 /* Rows of shards as 64-bit words. Ranks exchange and homes store them in this form:

@@ -5,6 +5,7 @@
 #include "reader/read.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,12 +147,12 @@ enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 /* Acquires the flag that guards the list of caches; it is held for an instant only. Gives up after
  * TURN_TRIES, because in a child of fork it stays set forever if another thread of the parent held
  * it. */
-static int take_turn(dcp_checkpoint *ckpt) {
+static bool take_turn(dcp_checkpoint *ckpt) {
     for (int i = 0; i < TURN_TRIES; i++) {
-        if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return 1;
+        if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return true;
         sched_yield();
     }
-    return 0;
+    return false;
 }
 
 /* Requires the flag of take_turn. Returns this thread's own cache or, if there are MOST_CACHES, the
@@ -160,7 +161,7 @@ static int take_turn(dcp_checkpoint *ckpt) {
 static reader_lent_cache *find_cache(dcp_checkpoint *ckpt) {
     reader_lent_cache **found = NULL;
     for (reader_lent_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
-        const int own = pthread_equal((*at)->reader, pthread_self());
+        const bool own = pthread_equal((*at)->reader, pthread_self());
         if (!(own || ckpt->n_caches >= MOST_CACHES) || atomic_load(&(*at)->in_use)) continue;
         found = at;
         if (own) break;
@@ -251,7 +252,7 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     reader_dataset p;
     if (!box || k >= dcp_checkpoint_boxes(ckpt, i) ||
-        reader_view_dataset((dcp_checkpoint *)ckpt, &ckpt->tensors[i], k, 0, &p, NULL))
+        reader_view_dataset((dcp_checkpoint *)ckpt, &ckpt->tensors[i], k, false, &p, NULL))
         return -1;
     *box = format_index_row_box(p.row);
     return (int)(p.file - ckpt->files);
@@ -266,7 +267,7 @@ int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_pie
         k >= dcp_checkpoint_pieces(ckpt, i))
         return DCP_ERR_ARG;
     reader_dataset p;
-    int status = reader_view_dataset((dcp_checkpoint *)ckpt, &ckpt->tensors[i], k, 1, &p, NULL);
+    int status = reader_view_dataset((dcp_checkpoint *)ckpt, &ckpt->tensors[i], k, true, &p, NULL);
     if (status) return status;
     const dcp_piece piece = {.size = sizeof piece,
                              .box = format_index_row_box(p.row),

@@ -3,6 +3,7 @@
  * path. */
 #include "reader/union.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,11 +55,11 @@ static int grow_names(reader_names *names, dcp_error *err) {
 /* Finds the tensor, or adds it. *number is its place in the list. If it is in the set with another
  * type or shape, *same is 0 and the set remains unchanged. */
 static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
-                     uint32_t *number, int *same, dcp_error *err) {
+                     uint32_t *number, bool *same, dcp_error *err) {
     int status = grow_names(names, err);
     if (status) return status;
     uint32_t *slot = slot_of(names, tensor->path, path_bytes);
-    *same = 1;
+    *same = true;
     if (*slot) {
         *number = *slot - 1;
         *same = core_tensor_same(&names->list[*number], tensor);
@@ -131,14 +132,15 @@ static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *t
 
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err) {
-    int same = 0, status = names_add(names, tensor, path_bytes, number, &same, err);
+    bool same = false;
+    int status = names_add(names, tensor, path_bytes, number, &same, err);
     if (!status && !same && !own->clash)
         own->clash =
             reader_join_fail_shape(own->ckpt, names->list[*number].path, &own->clash_error);
     return status;
 }
 
-static int reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
+static bool reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
 
 /* Collective; begins with comm_agree of `status`. Sets *are_alike to whether every rank has read
  * files, and all files have the same tensors and meta. */

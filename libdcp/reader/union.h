@@ -1,6 +1,8 @@
 /* Sets of tensors by name, and the union of the names and meta that each rank has read. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/comm.h"
 #include "comm/messages.h"
 #include "dcp/tensor.h"
@@ -37,7 +39,7 @@ typedef struct reader_own_files {
     comm_stop stop;
 } reader_own_files;
 
-static inline int reader_reads_file(const dcp_checkpoint *ckpt, size_t f) {
+static inline bool reader_reads_file(const dcp_checkpoint *ckpt, size_t f) {
     return ckpt->files[f].reader == ckpt->comm->rank;
 }
 
@@ -61,4 +63,4 @@ int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *
  * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step's folder has lost
  * its name on some rank (reader_checkpoint_is_gone). The number of collectives depends neither on
  * the files nor on the tensors; it is smaller if all ranks have read the same names. */
-int reader_homes_open(dcp_checkpoint *ckpt, int status, int *moved, dcp_error *err);
+int reader_homes_open(dcp_checkpoint *ckpt, int status, bool *moved, dcp_error *err);

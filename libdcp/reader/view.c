@@ -1,5 +1,6 @@
 #include "reader/view.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ static uint64_t words_of_want(const reader_want *want) {
 
 /* Puts each tensor's number and box into the message to the tensor's home or, if `alone`, to this
  * rank. */
-static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, size_t n, int alone,
+static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, size_t n, bool alone,
                        reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
@@ -51,9 +52,9 @@ typedef struct asked_rows {
 
 static int take_box(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
                     dcp_box *box, dcp_error *err) {
-    int is_here = at[0] < ckpt->n_tensors && ckpt->tensors[at[0]].rows;
+    bool is_here = at[0] < ckpt->n_tensors && ckpt->tensors[at[0]].rows;
     uint32_t dims = is_here ? core_box_dims(ckpt->tensors[at[0]].tensor.ndim) : 0;
-    int fits = is_here && (uint64_t)(end - at) >= 1 + 2 * dims;
+    bool fits = is_here && (uint64_t)(end - at) >= 1 + 2 * dims;
     *box = (dcp_box){{0}, {0}};
     if (fits) {
         memcpy(box->start, at + 1, 8ULL * dims);
@@ -181,7 +182,7 @@ static void keep_message(const dcp_checkpoint *ckpt, reader_spread *spread) {
 
 static int ask_alone(dcp_checkpoint *ckpt, reader_want *wants, size_t n, reader_view *view,
                      reader_spread *asked, reader_spread *answers, dcp_error *err) {
-    int status = place_wants(ckpt, wants, n, 1, asked, err);
+    int status = place_wants(ckpt, wants, n, true, asked, err);
     if (status) return status;
     keep_message(ckpt, asked);
     status = answer_all(ckpt, asked, answers, err);
@@ -194,7 +195,7 @@ static int ask_alone(dcp_checkpoint *ckpt, reader_want *wants, size_t n, reader_
 static int ask_homes(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
                      reader_view *view, reader_spread *asked, reader_spread *answers, int *own,
                      dcp_error *err) {
-    if (!status) status = place_wants(ckpt, wants, n, 0, asked, err);
+    if (!status) status = place_wants(ckpt, wants, n, false, asked, err);
     status = reader_spread_exchange(asked, status, err);
     if (status) return status;
     status = answer_all(ckpt, asked, answers, err);
@@ -225,7 +226,7 @@ int reader_view_take(dcp_checkpoint *ckpt, comm_message *answers, reader_view *o
 
 int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
                     reader_view *out, int *own, dcp_error *err) {
-    const int alone = ckpt->rows == READER_ROWS_COPIED || ckpt->comm->size == 1;
+    const bool alone = ckpt->rows == READER_ROWS_COPIED || ckpt->comm->size == 1;
     reader_spread asked = {.comm = ckpt->comm}, answers = {.comm = ckpt->comm};
     *out = (reader_view){.of = NULL};
     *own = DCP_OK;
@@ -413,7 +414,7 @@ int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *e
     return m ? DCP_OK : DCP_ERR_NO_MEMORY;
 }
 
-int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, int with_crcs,
+int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, bool with_crcs,
                         reader_dataset *out, dcp_error *err) {
     reader_known known;
     int status = reader_view_all(ckpt, t, &known, err);

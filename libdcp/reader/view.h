@@ -2,6 +2,8 @@
  * one rank looks them up alone. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
@@ -53,7 +55,7 @@ int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_known *
 
 /* Sets *out to dataset k of the tensor. If with_crcs is not 0, *out includes the checksums of its
  * blocks. */
-int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, int with_crcs,
+int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, bool with_crcs,
                         reader_dataset *out, dcp_error *err);
 
 /* Reads the checksums of the dataset's blocks, unless it already has them. Returns DCP_ERR_CORRUPT

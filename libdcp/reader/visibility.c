@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -168,7 +169,7 @@ static int look_at_kind(const char *path, bool *is_step, bool *is_folder, dcp_er
 
 /* Collective. *given is 1 if the paths are folders of one step, 0 if they are directories of
  * steps. */
-static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error *err) {
+static int agree_on_kind(dcp_comm *comm, const char *path, bool *given, dcp_error *err) {
     comm_vote v = {0};
     bool is_step = false, is_folder = false;
     int status = path ? look_at_kind(path, &is_step, &is_folder, err) : DCP_OK;
@@ -185,7 +186,8 @@ static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error
 
 int reader_visibility_find(dcp_comm *comm, const char *own_path, reader_visibility *v,
                            dcp_error *err) {
-    int given, status = agree_on_kind(comm, own_path, &given, err);
+    bool given;
+    int status = agree_on_kind(comm, own_path, &given, err);
     *v = (reader_visibility){.n = 0};
     if (!status) status = (given ? find_given : find_newest_visible)(comm, own_path, v, err);
     for (size_t f = 0; f < v->n && !status; f++)

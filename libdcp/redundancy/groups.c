@@ -4,6 +4,7 @@
 #include "redundancy/groups.h"
 
 #include <isa-l.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,8 +202,8 @@ static code_strip strip_of_rs(const code_group *g, int number, int member) {
 
 void redundancy_code_stripe(const code_group *g, int number, code_strip *out) {
     if (g->kind != REDUNDANCY_RS) {
-        out[0] = (code_strip){number, 0, 0};
-        out[1] = (code_strip){(number + 1) % g->members, 1, 0};
+        out[0] = (code_strip){number, false, 0};
+        out[1] = (code_strip){(number + 1) % g->members, true, 0};
         return;
     }
     for (int row = 0; row < g->members; row++) {

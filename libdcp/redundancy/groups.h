@@ -1,6 +1,7 @@
 /* Redundancy groups: which ranks protect each other, and the erasure code of a group. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -85,8 +86,8 @@ typedef struct code_group {
 
 typedef struct code_strip {
     int member;
-    int redundant; /* 0: in the member's file; 1: in its redundancy file */
-    int index;     /* number of the strip in that file */
+    bool redundant; /* false: in the member's file; true: in its redundancy file */
+    int index;      /* number of the strip in that file */
 } code_strip;
 
 /* Return the number of strips in a stripe, and the number of data strips among them. */

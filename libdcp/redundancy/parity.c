@@ -4,6 +4,7 @@
 #include "redundancy/parity.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,13 +85,13 @@ void redundancy_parity_file_name(char *name, redundancy_kind kind, uint64_t numb
              (unsigned long long)number, world);
 }
 
-int redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
-                                int *world) {
+bool redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
+                                 int *world) {
     char word[8], again[64];
     unsigned long long n;
     if (sscanf(name, "%7[a-z]-%llu-of-%d", word, &n, world) != 3 || *world < 1 ||
         n >= (unsigned long long)*world)
-        return 0;
+        return false;
     *number = n;
     *kind = !strcmp(word, "shard")    ? REDUNDANCY_NONE
             : !strcmp(word, "parity") ? REDUNDANCY_RS
@@ -120,23 +121,24 @@ void redundancy_parity_header_encode(const parity_header *h, unsigned char *out)
     core_put_u64(out + AT_CRC, core_crc64(out, AT_CRC));
 }
 
-static int is_group(const parity_header *h) {
+static bool is_group(const parity_header *h) {
     const code_group *g = &h->group;
-    if (g->members < 2 || g->members > REDUNDANCY_MAX_MEMBERS) return 0;
-    if (h->world < g->members || h->world > LARGEST_WORLD) return 0;
-    if (h->member < 0 || h->member >= g->members || g->lost < 1 || g->lost >= g->members) return 0;
+    if (g->members < 2 || g->members > REDUNDANCY_MAX_MEMBERS) return false;
+    if (h->world < g->members || h->world > LARGEST_WORLD) return false;
+    if (h->member < 0 || h->member >= g->members || g->lost < 1 || g->lost >= g->members)
+        return false;
     if (g->kind == REDUNDANCY_RS) return g->lost <= REDUNDANCY_MAX_LOST;
     return g->kind == REDUNDANCY_PARTNER && g->lost == 1;
 }
 
-static int are_members(const parity_header *h) {
+static bool are_members(const parity_header *h) {
     for (int m = 0; m < h->group.members; m++) {
         if (h->members[m].number >= (uint64_t)h->world || h->members[m].bytes > LARGEST_FILE)
-            return 0;
+            return false;
         for (int other = 0; other < m; other++)
-            if (h->members[other].number == h->members[m].number) return 0;
+            if (h->members[other].number == h->members[m].number) return false;
     }
-    return 1;
+    return true;
 }
 
 static void read_fields(const unsigned char *in, parity_header *h) {
@@ -245,7 +247,7 @@ int redundancy_parity_check_payload(const parity_header *h, int fd, const char *
     return status;
 }
 
-static int is_redundancy(const char *name) {
+static bool is_redundancy(const char *name) {
     uint64_t number;
     int world;
     redundancy_kind kind;

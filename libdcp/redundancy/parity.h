@@ -2,6 +2,8 @@
  * strips. docs/format.md has the byte offsets. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "redundancy/groups.h"
 #include "redundancy/stripes.h"
 
@@ -46,9 +48,9 @@ void redundancy_parity_shard_name(char *name, uint64_t number, int world);
 void redundancy_parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world);
 
 /* Parses the name of a shard, for which *kind is REDUNDANCY_NONE, or of a redundancy file. Returns
- * 1, or 0 for other names. */
-int redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
-                                int *world);
+ * true, or false for other names. */
+bool redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
+                                 int *world);
 
 void redundancy_parity_header_encode(const parity_header *h, unsigned char *out /* PAGE_BYTES */);
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +52,10 @@ static int share_out(const redundancy_survey *s, int leader, code_group *g, doma
     return n;
 }
 
-static int has_neighbours(const domain_share *share, int members) {
+static bool has_neighbours(const domain_share *share, int members) {
     for (int m = 0; m < members; m++)
-        if (share->has[m] && share->has[(m + 1) % members]) return 1;
-    return 0;
+        if (share->has[m] && share->has[(m + 1) % members]) return true;
+    return false;
 }
 
 static int survived_by_group(const redundancy_survey *s, int leader) {
@@ -119,20 +120,21 @@ static survey_place *place_of_file(const rebuild_site *at, const rebuild_group *
     return &at->survey->files[file_number(at, g, redundant, member)];
 }
 
-/* Returns 1 if the member's shard, or its redundancy file, is lost. */
-static int is_lost_file(const rebuild_site *at, const rebuild_group *g, int redundant, int member) {
+/* Returns true if the member's shard, or its redundancy file, is lost. */
+static bool is_lost_file(const rebuild_site *at, const rebuild_group *g, bool redundant,
+                         int member) {
     return place_of_file(at, g, redundant, member)->rank < 0;
 }
 
-/* Returns 1 if a file of another member is, or will be, in the rank's failure domain. */
-static int has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
+/* Returns true if a file of another member is, or will be, in the rank's failure domain. */
+static bool has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
     const uint64_t *domains = at->survey->domains;
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2 && m != member; k++) {
             int other = g->slots[k][m].rank;
-            if (other >= 0 && domains[other] == domains[rank]) return 1;
+            if (other >= 0 && domains[other] == domains[rank]) return true;
         }
-    return 0;
+    return false;
 }
 
 /* Chooses the rank that writes a member's lost files: the rank that has the member's other file, or
@@ -151,21 +153,21 @@ static int choose_writer(const rebuild_site *at, const rebuild_group *g, int mem
 }
 
 /* Makes the group that shard `leader` leads, and chooses a rank for every file, the same on all
- * ranks. Returns 1 if any file of the group is lost. */
-static int begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
+ * ranks. Returns true if any file of the group is lost. */
+static bool begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
     g->leader = leader;
     redundancy_survey_group(at->survey, leader, &g->group, g->numbers);
     for (int k = 0; k < 2; k++)
         for (int m = 0; m < g->group.members; m++)
             g->slots[k][m] = (rebuild_slot){
                 .rank = place_of_file(at, g, k, m)->rank, .in.fd = -1, .out.file.fd = -1};
-    int has_losses = 0;
+    bool has_losses = false;
     for (int m = 0; m < g->group.members; m++) {
         int writer = choose_writer(at, g, m);
         for (int k = 0; k < 2; k++) {
             if (g->slots[k][m].rank >= 0) continue;
             g->slots[k][m].rank = writer;
-            has_losses = 1;
+            has_losses = true;
         }
     }
     return has_losses;
@@ -293,7 +295,7 @@ static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_stri
                            uint64_t bytes) {
     rebuild_slot *from = &g->slots[at->redundant][at->member];
     strip s = {from->rank, NULL, (uint64_t)at->index * bytes};
-    int lost = is_lost_file(&r->at, g, at->redundant, at->member);
+    bool lost = is_lost_file(&r->at, g, at->redundant, at->member);
     if (s.rank == r->at.comm->rank) s.file = lost ? &from->out.file : &from->in;
     return s;
 }

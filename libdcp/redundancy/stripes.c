@@ -4,6 +4,7 @@
  * the busiest rank allows. */
 #include "redundancy/stripes.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,12 +56,12 @@ void redundancy_stripes_free(stripe *list, size_t n) {
     free(list);
 }
 
-/* Returns 1 if output `o` is the first one of its rank: a rank that combines several strips of a
+/* Returns true if output `o` is the first one of its rank: a rank that combines several strips of a
  * stripe receives the inputs only once. */
-static int is_first_of_rank(const stripe *s, int o) {
+static bool is_first_of_rank(const stripe *s, int o) {
     for (int i = 0; i < o; i++)
-        if (s->out[i].rank == s->out[o].rank) return 0;
-    return 1;
+        if (s->out[i].rank == s->out[o].rank) return false;
+    return true;
 }
 
 static int outs_of(const stripe *s, int rank) {

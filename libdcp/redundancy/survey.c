@@ -9,6 +9,7 @@
 #include "redundancy/survey.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@
  * once. */
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
-    f->usable = 0;
+    f->usable = false;
     if (status == DCP_ERR_NO_MEMORY || status == DCP_ERR_CANCELLED)
         return core_fail_again(err, status, why, "%s", why->message);
     if (core_fail_is_unread(status) && !s->unread.status) s->unread = *why;
@@ -47,7 +48,7 @@ static int read_found_header(redundancy_survey *s, survey_found *f, const char *
     f->header = malloc(sizeof header);
     if (!f->header) return core_fail_memory(err, sizeof header);
     *f->header = header;
-    f->usable = 1;
+    f->usable = true;
     return DCP_OK;
 }
 
@@ -108,13 +109,13 @@ static save_votes vote_of(const parity_header *h) {
     return (save_votes){h->step, h->set, h->world, (int)h->group.kind, h->group.lost, 1};
 }
 
-static int is_same_save(const save_votes *a, const save_votes *b) {
+static bool is_same_save(const save_votes *a, const save_votes *b) {
     return a->step == b->step && a->set == b->set && a->world == b->world && a->kind == b->kind &&
            a->lost == b->lost;
 }
 
-/* Returns 1 if the redundancy file with that header belongs to the survey's step and save. */
-static int is_of_save(const redundancy_survey *s, const parity_header *h) {
+/* Returns true if the redundancy file with that header belongs to the survey's step and save. */
+static bool is_of_save(const redundancy_survey *s, const parity_header *h) {
     save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
     return is_same_save(&wanted, &has);
 }
@@ -129,7 +130,7 @@ static save_votes most_votes(const save_votes *list, size_t n) {
         sum.votes = 0;
         for (size_t j = 0; j < n; j++)
             if (is_same_save(&list[j], &sum)) sum.votes += list[j].votes;
-        int later = sum.step > best.step || (sum.step == best.step && sum.set > best.set);
+        bool later = sum.step > best.step || (sum.step == best.step && sum.set > best.set);
         if (sum.votes > best.votes || (sum.votes && sum.votes == best.votes && later)) best = sum;
     }
     return best;
@@ -182,15 +183,15 @@ static void enter_shards(const parity_header *h, uint64_t *fields) {
     }
 }
 
-/* Returns 1 if all members of the leader's group name this leader, and their numbers differ. */
-static int is_whole_group(const redundancy_survey *s, int leader) {
+/* Returns true if all members of the leader's group name this leader, and their numbers differ. */
+static bool is_whole_group(const redundancy_survey *s, int leader) {
     char seen[REDUNDANCY_MAX_MEMBERS] = {0};
     int n = 0, members = s->shards[leader].members;
     for (int f = 0; f < s->world; f++) {
         const survey_shard *shard = &s->shards[f];
         if (shard->leader != leader) continue;
         if (shard->members != members || shard->member >= members || seen[shard->member]++)
-            return 0;
+            return false;
         n++;
     }
     return n == members && s->shards[leader].member == 0 && members > s->lost;
@@ -260,11 +261,11 @@ static size_t file_of(const redundancy_survey *s, const survey_found *f) {
     return (size_t)f->number + (f->kind == REDUNDANCY_NONE ? 0 : (size_t)s->world);
 }
 
-/* Returns 1 if the redundancy file describes its group like the group's other files. */
-static int agrees(const redundancy_survey *s, const parity_header *h) {
+/* Returns true if the redundancy file describes its group like the group's other files. */
+static bool agrees(const redundancy_survey *s, const parity_header *h) {
     int leader = s->shards[h->members[0].number].leader;
     parity_header common;
-    if (leader < 0 || leader != (int)h->members[0].number) return 0;
+    if (leader < 0 || leader != (int)h->members[0].number) return false;
     redundancy_survey_header(s, leader, h->member, &common);
     return common.group.members == h->group.members &&
            !memcmp(common.members, h->members, sizeof common.members);
@@ -275,7 +276,7 @@ static int agrees(const redundancy_survey *s, const parity_header *h) {
 static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) {
     struct stat st;
     dcp_error why;
-    if (f->world != s->world) f->usable = 0;
+    if (f->world != s->world) f->usable = false;
     if (!f->usable) return DCP_OK;
     if (f->kind != REDUNDANCY_NONE) {
         f->usable = is_of_save(s, f->header) && agrees(s, f->header);
@@ -317,7 +318,7 @@ typedef struct checking {
 
 static void withdraw(void *ctx, const char *line) {
     (void)line;
-    ((checking *)ctx)->file->usable = 0;
+    ((checking *)ctx)->file->usable = false;
 }
 
 static int ask_stop(void *ctx, uint64_t bytes, dcp_error *err) {
@@ -332,7 +333,7 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     const redundancy_reader reader = {&ctx, withdraw, ask_stop};
     dcp_error why;
     int fd, status;
-    f->checked = 1;
+    f->checked = true;
     if (f->kind == REDUNDANCY_NONE) {
         if (s->shards[f->number].leader < 0) return DCP_OK;
         status = check_shard(&s->shards[f->number], f->path, &s->stop, &why);
@@ -471,7 +472,7 @@ void redundancy_survey_close(redundancy_survey *s) {
     free(s);
 }
 
-static int is_lost(const redundancy_survey *s, int file) { return s->files[file].rank < 0; }
+static bool is_lost(const redundancy_survey *s, int file) { return s->files[file].rank < 0; }
 
 /* Appends a number to the list in `text`, or "..." if there is no space. */
 static void append_number(char *text, size_t size, int number) {
@@ -482,22 +483,22 @@ static void append_number(char *text, size_t size, int number) {
         strcat(text, "...");
 }
 
-static int can_rebuild(const redundancy_survey *s, const code_group *g, const int *numbers) {
+static bool can_rebuild(const redundancy_survey *s, const code_group *g, const int *numbers) {
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
     for (int i = 0; i < g->members; i++) {
         int left = 0;
         redundancy_code_stripe(g, i, rows);
         for (int row = 0; row < redundancy_code_strips(g); row++)
             left += !is_lost(s, file_of_strip(s, numbers, &rows[row]));
-        if (left < redundancy_code_data_strips(g)) return 0;
+        if (left < redundancy_code_data_strips(g)) return false;
     }
-    return 1;
+    return true;
 }
 
 static int fail_group(const redundancy_survey *s, const code_group *g, const int *numbers,
                       dcp_error *err) {
     char all[256] = "", lost[256] = "", files[256] = "", rule[64] = "partner";
-    int damaged = 0;
+    bool damaged = false;
     for (int m = 0; m < g->members; m++) {
         int shard = numbers[m], redundant = numbers[m] + s->world;
         append_number(all, sizeof all, shard);
@@ -519,7 +520,7 @@ static int fail_group(const redundancy_survey *s, const code_group *g, const int
 
 /* Fails for a shard that can't be rebuilt because its group is unknown. */
 static int fail_unknown(const redundancy_survey *s, int shard, dcp_error *err) {
-    int damaged = s->files[shard].damaged >= 0;
+    bool damaged = s->files[shard].damaged >= 0;
     return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
                      "step %llu can't be rebuilt: shard %d of %d is %s, and no redundancy file of "
                      "its group is left: load an older step",

@@ -3,6 +3,8 @@
  * file is file world + f. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/comm.h"
 #include "redundancy/parity.h"
 
@@ -18,7 +20,7 @@ typedef struct survey_place {
     int rank;    /* the rank that has the file intact; -1: lost */
     int damaged; /* a rank that has a damaged copy; -1: none */
     char *path;  /* on `rank`: the path of the file that was found or rebuilt; else NULL */
-    int is_rebuilt;
+    bool is_rebuilt;
 } survey_place;
 
 /* A file that this rank sees. */
@@ -27,7 +29,7 @@ typedef struct survey_found {
     redundancy_kind kind; /* according to its name; REDUNDANCY_NONE: a shard */
     uint64_t number;
     int world;
-    int usable, checked;
+    bool usable, checked;
     parity_header *header; /* for a usable redundancy file */
 } survey_found;
 

@@ -2,6 +2,7 @@
  * box. */
 #include "rewrite/move.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,8 +92,8 @@ static int read_span(span_reader *s) {
     return status;
 }
 
-/* Returns 1 if the run can be read together with the collected runs. */
-static int joins(const span_reader *s, const rewrite_run *run) {
+/* Returns true if the run can be read together with the collected runs. */
+static bool joins(const span_reader *s, const rewrite_run *run) {
     const rewrite_run *last = &s->runs[s->n - 1];
     return s->n < SPAN_RUNS && last->piece == run->piece && last->bytes <= JOIN_BYTES &&
            run->bytes <= JOIN_BYTES && run->dataset_offset >= last->dataset_offset + last->bytes &&
@@ -135,9 +136,9 @@ typedef struct extent {
 typedef struct batch_part {
     move_fragment what; /* a part of a bulk move_piece */
     io_file *file;
-    int in_place;  /* its bytes are contiguous in one extent, at `source` */
+    bool in_place; /* its bytes are contiguous in one extent, at `source` */
     extent source; /* [from, to) in bytes, not in pages */
-    int by_runs;   /* its runs are too scattered for extents and are read one by one */
+    bool by_runs;  /* its runs are too scattered for extents and are read one by one */
 } batch_part;
 
 typedef struct batch {
@@ -160,11 +161,11 @@ typedef struct trial {
     uint64_t grown;  /* bytes added to the extents */
     uint64_t wanted; /* size of the pages that the part needs */
     extent all;      /* the part's bytes, if they are contiguous */
-    int is_one;
+    bool is_one;
 } trial;
 
-/* Returns 1 if the pages overlap the extent or are close to it. */
-static int touches(const extent *e, const extent *pages) {
+/* Returns true if the pages overlap the extent or are close to it. */
+static bool touches(const extent *e, const extent *pages) {
     return e->file == pages->file && pages->from <= e->to + JOIN_BYTES &&
            e->from <= pages->to + JOIN_BYTES;
 }
@@ -178,12 +179,12 @@ static size_t find_near(const trial *t, const extent *pages) {
     return b->n_extents;
 }
 
-/* Adds the pages to an extent that they touch, or to a new one. Returns 1 if there is no room for
- * another extent. */
-static int add_pages(trial *t, const extent *pages) {
+/* Adds the pages to an extent that they touch, or to a new one. Returns true if there is no room
+ * for another extent. */
+static bool add_pages(trial *t, const extent *pages) {
     batch *b = t->b;
     size_t i = find_near(t, pages);
-    if (i == BATCH_EXTENTS) return 1;
+    if (i == BATCH_EXTENTS) return true;
     t->hint = i;
     extent *e = &b->extents[i];
     uint64_t before = e->to - e->from;
@@ -195,7 +196,7 @@ static int add_pages(trial *t, const extent *pages) {
     if (pages->from < e->from) e->from = pages->from;
     if (pages->to > e->to) e->to = pages->to;
     t->grown += e->to - e->from - before;
-    return 0;
+    return false;
 }
 
 static int plan_run(void *ctx, const rewrite_run *run) {
@@ -208,23 +209,23 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     else if (t->is_one && t->all.file == file && t->all.to == from)
         t->all.to = to;
     else
-        t->is_one = 0;
+        t->is_one = false;
     t->wanted += pages.to - pages.from;
     return add_pages(t, &pages) || t->b->used + t->grown > t->b->capacity;
 }
 
-/* Returns 1 if the part may be added to the batch. */
-static int is_welcome(const trial *t, uint64_t bytes) {
+/* Returns true if the part may be added to the batch. */
+static bool is_welcome(const trial *t, uint64_t bytes) {
     const batch *b = t->b;
-    if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return 0;
+    if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return false;
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-/* Adds the part to the batch and returns 1. Returns 0 if there is no room, or if the batch is half
- * full and at least half of the part's pages would have to be added. A part that does not fit into
- * an empty batch must be cut in two. */
-static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
-    trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
+/* Adds the part to the batch and returns true. Returns false if there is no room, or if the batch
+ * is half full and at least half of the part's pages would have to be added. A part that does not
+ * fit into an empty batch must be cut in two. */
+static bool add_to_batch(batch *b, const move_fragment *what, io_file *file) {
+    trial t = {.b = b, .hint = b->n_extents, .is_one = true};
     size_t before = b->n_extents;
     memcpy(b->before, b->extents, before * sizeof *b->extents);
     int full = rewrite_runs(what->piece->box->ctx, what->box_offset, what->bytes, plan_run, &t);
@@ -234,14 +235,14 @@ static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     if (full || !is_welcome(&t, bytes)) {
         b->n_extents = before;
         memcpy(b->extents, b->before, before * sizeof *b->extents);
-        if (b->n_parts || what->bytes > BATCH_LEAST) return 0;
-        part.by_runs = 1;
-        part.in_place = 0;
+        if (b->n_parts || what->bytes > BATCH_LEAST) return false;
+        part.by_runs = true;
+        part.in_place = false;
         bytes = what->bytes;
     }
     b->parts[b->n_parts++] = part;
     b->used += bytes;
-    return 1;
+    return true;
 }
 
 /* Starts to read the batch's extents. */

@@ -4,6 +4,7 @@
  * ahead. Whole pages of long runs, which are nearly all bytes, bypass the page cache and are moved
  * in batches: some batches are being read while others are written. */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,8 +131,8 @@ static int announce_run(void *ctx, const rewrite_run *run) {
     format_file *file = run->piece->file;
     announced_range *r = &a->ranges[file - a->from->files];
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
-    int joins = from + JOIN_BYTES >= r->from && from <= r->to + JOIN_BYTES &&
-                to - (r->from < from ? r->from : from) <= RANGE_BYTES;
+    bool joins = from + JOIN_BYTES >= r->from && from <= r->to + JOIN_BYTES &&
+                 to - (r->from < from ? r->from : from) <= RANGE_BYTES;
     if (!joins) announce_range(a, file, r);
     if (r->from == r->to) *r = (announced_range){from, to};
     if (from < r->from) r->from = from;
@@ -158,8 +159,8 @@ static void announce_fragments(void *ctx, const save_image *im) {
     free(a.ranges);
 }
 
-/* Returns 1 if the tensors in the new files have the state id of the old ones. */
-static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
+/* Returns true if the tensors in the new files have the state id of the old ones. */
+static bool has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
     for (size_t i = 0; i < from->n_tensors; i++) {

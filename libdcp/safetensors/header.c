@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,12 @@ static void skip_space(scanner *s) {
     while (s->at < s->end && memchr(" \t\r\n", *s->at, 4)) s->at++;
 }
 
-/* Skips spaces, and then `c` if it follows. Returns 1 if `c` followed. */
-static int take_char(scanner *s, char c) {
+/* Skips spaces, and then `c` if it follows. Returns true if `c` followed. */
+static bool take_char(scanner *s, char c) {
     skip_space(s);
-    if (s->at == s->end || *s->at != c) return 0;
+    if (s->at == s->end || *s->at != c) return false;
     s->at++;
-    return 1;
+    return true;
 }
 
 /* Skips a string, from its opening quote to the character after the closing one. */
@@ -315,7 +316,7 @@ typedef struct header_parser {
     uint64_t data_bytes;
     safetensors_entry *entries;
     size_t n, room;
-    int has_metadata;
+    bool has_metadata;
 } header_parser;
 
 static int grow_entries(header_parser *p, dcp_error *err) {
@@ -336,7 +337,7 @@ static int take_metadata(header_parser *p, safetensors_value value, dcp_error *e
     json_t *json;
     if (p->has_metadata)
         return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "duplicate __metadata__");
-    p->has_metadata = 1;
+    p->has_metadata = true;
     snprintf(what, sizeof what, "%s: __metadata__", p->path);
     int status = safetensors_value_parse(what, value, MAX_METADATA_BYTES, &json, err);
     if (status != DCP_OK) return status;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static int join_path(char *out, const char *dir, const char *name, dcp_error *er
     return DCP_OK;
 }
 
-static int lies_in(const char *file, const char *folder, int *in, dcp_error *err) {
+static int lies_in(const char *file, const char *folder, bool *in, dcp_error *err) {
     char *real = realpath(folder, NULL);
     size_t n = real ? strlen(real) : 0;
     *in = real && !strncmp(file, real, n) && file[n] == '/';
@@ -64,7 +65,8 @@ static int lies_in(const char *file, const char *folder, int *in, dcp_error *err
 static int check_inside(const char *path, const char *dir, dcp_error *err) {
     char blobs[PATH_MAX], *real = realpath(path, NULL);
     if (!real) return core_fail_errno(err, "cannot open", path);
-    int in = 0, status = join_path(blobs, dir, "../../blobs", err);
+    bool in = false;
+    int status = join_path(blobs, dir, "../../blobs", err);
     if (!status) status = lies_in(real, dir, &in, err);
     if (!status && !in) status = lies_in(real, blobs, &in, err);
     if (!status && !in)
@@ -97,7 +99,7 @@ struct dcp_st_reader {
     size_t n_files;
     safetensors_entry *entries;
     size_t n;
-    int may_lack; /* tensors in the index may be missing */
+    bool may_lack; /* tensors in the index may be missing */
     char **absent;
     size_t n_absent;
 };
@@ -282,7 +284,7 @@ static int open_index(dcp_st_reader *reader, const char *dir, const char *path, 
     return status;
 }
 
-static int look_for(const char *path, int *is_there, dcp_error *err) {
+static int look_for(const char *path, bool *is_there, dcp_error *err) {
     *is_there = access(path, F_OK) == 0;
     if (*is_there || errno == ENOENT || errno == ENOTDIR) return DCP_OK;
     return core_fail_errno(err, "cannot look at", path);
@@ -290,7 +292,8 @@ static int look_for(const char *path, int *is_there, dcp_error *err) {
 
 static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     char path[PATH_MAX];
-    int is_there, status = join_path(path, dir, "model.safetensors", err);
+    bool is_there;
+    int status = join_path(path, dir, "model.safetensors", err);
     if (status == DCP_OK) status = look_for(path, &is_there, err);
     if (status != DCP_OK) return status;
     if (is_there) {
@@ -308,7 +311,7 @@ static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
-static int is_index(const char *path) {
+static bool is_index(const char *path) {
     static const char end[] = ".safetensors.index.json";
     const size_t n = strlen(path), m = strlen(end);
     return n > m && strcmp(path + n - m, end) == 0;
@@ -323,7 +326,7 @@ static int open_index_path(dcp_st_reader *reader, const char *path, dcp_error *e
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
-static int open_path(const char *path, int may_lack, dcp_st_reader **out, dcp_error *err) {
+static int open_path(const char *path, bool may_lack, dcp_st_reader **out, dcp_error *err) {
     struct stat st;
     int status = core_path_check(NULL, path, err);
     if (status != DCP_OK) return status;
@@ -346,13 +349,13 @@ static int open_path(const char *path, int may_lack, dcp_st_reader **out, dcp_er
 
 int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     if (!path || !out) return core_fail(err, DCP_ERR_ARG, "dcp_st_open: path or out is NULL");
-    return open_path(path, 0, out, err);
+    return open_path(path, false, out, err);
 }
 
 int dcp_st_open_incomplete(const char *path, dcp_st_reader **out, dcp_error *err) {
     if (!path || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_st_open_incomplete: path or out is NULL");
-    return open_path(path, 1, out, err);
+    return open_path(path, true, out, err);
 }
 
 const char *dcp_st_absent(const dcp_st_reader *reader, size_t i) {

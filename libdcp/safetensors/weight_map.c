@@ -1,6 +1,7 @@
 #include "safetensors/weight_map.h"
 
 #include <search.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ typedef struct map_parser {
     const char *path;
     safetensors_map index;
     void *by_name; /* a tree of file_key */
-    int has_map;
+    bool has_map;
 } map_parser;
 
 static int compare_file_keys(const void *a, const void *b) {
@@ -118,7 +119,7 @@ static int read_index_member(void *ctx, const char *name, safetensors_value valu
     }
     if (p->has_map) return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "duplicate weight_map");
     if (*value.text != '{') return DCP_OK;
-    p->has_map = 1;
+    p->has_map = true;
     return safetensors_members_visit(what, value, read_weight, p, err);
 }
 

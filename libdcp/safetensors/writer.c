@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,8 @@ int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_er
 
 int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
     if (!writer) return core_fail(err, DCP_ERR_ARG, "dcp_st_finish: writer is NULL");
-    int status = DCP_OK, is_named = 0;
+    int status = DCP_OK;
+    bool is_named = false;
     if (writer->written != writer->total) {
         status = core_fail_at(err, DCP_ERR_STATE, writer->path, "finished %llu bytes too early",
                               (unsigned long long)(writer->total - writer->written));

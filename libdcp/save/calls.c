@@ -7,6 +7,7 @@
 #include "save/calls.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,14 +47,14 @@ static void announce(dcp_saving *s, bool *what) {
 }
 
 /* Waits until *what is true, at most `seconds`; negative: without a limit. Returns *what. */
-static int await_change(dcp_saving *s, const bool *what, double seconds) {
+static bool await_change(dcp_saving *s, const bool *what, double seconds) {
     const struct timespec end = core_clock_time(core_clock_now() + seconds);
     int timed_out = 0;
     pthread_mutex_lock(&s->lock);
     while (!*what && !timed_out)
         timed_out = seconds < 0 ? pthread_cond_wait(&s->changed, &s->lock)
                                 : pthread_cond_timedwait(&s->changed, &s->lock, &end);
-    const int changed = *what;
+    const bool changed = *what;
     pthread_mutex_unlock(&s->lock);
     return changed;
 }
@@ -71,10 +72,10 @@ static void on_released(void *ctx) {
     announce(s, &s->released);
 }
 
-static int is_awaited(void *ctx) {
+static bool is_awaited(void *ctx) {
     dcp_saving *s = ctx;
     pthread_mutex_lock(&s->lock);
-    int awaited = s->awaited;
+    bool awaited = s->awaited;
     pthread_mutex_unlock(&s->lock);
     return awaited;
 }
@@ -83,7 +84,7 @@ static int is_awaited(void *ctx) {
 static void use_ahead(const dcp_store *store, dcp_saving *s) {
     const save_context *kept = save_context_of(store);
     save_copy_use(kept->memory.copy, kept->plan);
-    s->request.is_copied = 1;
+    s->request.is_copied = true;
 }
 
 static int run_saving(void *ctx, dcp_error *err) {
@@ -192,13 +193,13 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
  * flight here, or none does. */
 int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
-    int refuses = options->when_busy == DCP_BUSY_REFUSE;
+    bool refuses = options->when_busy == DCP_BUSY_REFUSE;
     const int forked = store_check_own(store, err);
     if (forked) return forked; /* a forked process does not have all memory of the context */
     int made = save_context_make(store, status ? NULL : err);
     if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;
-    int is_busy = s && dcp_save_is_done(s) != 1;
+    bool is_busy = s && dcp_save_is_done(s) != 1;
     if (is_busy && !s->may_have_thread)
         status = save_call_agree(store, status, call, options, NULL, err);
     if (status) return status;
@@ -249,7 +250,7 @@ static void await_release(dcp_saving *s, comm_stop *stop) {
 static int take_ahead(const dcp_store *store, const dcp_state *state,
                       const dcp_save_options *options, bool *is_ahead, dcp_error *err) {
     save_context *kept = save_context_of(store);
-    const int is_there = kept->ahead == state && kept->ahead_changed == state->changed;
+    const bool is_there = kept->ahead == state && kept->ahead_changed == state->changed;
     kept->ahead = NULL;
     *is_ahead = options->is_copied != 0;
     if (!*is_ahead || (is_there && options->copy_bytes)) return DCP_OK;
@@ -287,8 +288,8 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
 
 /* Returns true if the boxes of the store's next save may be copied now, using the plan of its last
  * save. */
-static int may_copy_ahead(const save_context *kept, const dcp_state *state,
-                          const dcp_save_options *options) {
+static bool may_copy_ahead(const save_context *kept, const dcp_state *state,
+                           const dcp_save_options *options) {
     return kept && kept->plan && kept->plan->engine && kept->comm && !state->device &&
            options->copy_bytes && kept->plan->engine->is_by_position;
 }

@@ -4,6 +4,7 @@
 #include "save/copy.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,7 +69,7 @@ typedef struct copying {
     uint64_t used;              /* bytes of both that are used */
     uint64_t touched;           /* bytes of the parts that are not on a device */
     size_t device_parts;
-    int is_sparse;
+    bool is_sparse;
     const dcp_state *of; /* the state of a copy ahead, which has all boxes; else NULL */
     unsigned team;       /* number of threads */
     atomic_size_t next;
@@ -85,11 +86,11 @@ static uint64_t box_size(const copying *c, const plan_box *b) {
     return dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
 }
 
-static int takes_turns(const copying *c, const plan_box *b) {
+static bool takes_turns(const copying *c, const plan_box *b) {
     return b->replicated && save_request_shares(c->r) && !c->of;
 }
 
-static int is_copied(const copying *c, const plan_box *b) {
+static bool is_copied(const copying *c, const plan_box *b) {
     return b->keeper || c->of || takes_turns(c, b);
 }
 
@@ -117,7 +118,7 @@ static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint6
 /* Adds parts: the given bytes of box k. */
 static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
     const plan_box *b = &c->plan->boxes.boxes[k];
-    const int on_device = b->box->device != NULL;
+    const bool on_device = b->box->device != NULL;
     const unsigned char *dense = b->box->strides ? NULL : b->box->data;
     for (uint64_t end = offset + bytes, part; offset < end; offset += part) {
         part = core_min_u64(PART_BYTES, end - offset);
@@ -164,9 +165,9 @@ static int add_turns(copying *c, size_t k, const box_copy *copy) {
  * so no rank uses memory for the other ranks' turns. */
 static int lay_out_box(copying *c, size_t k) {
     const plan_box *b = &c->plan->boxes.boxes[k];
-    const int shared = takes_turns(c, b), on_device = b->box->device != NULL;
+    const bool shared = takes_turns(c, b), on_device = b->box->device != NULL;
     const uint64_t bytes = box_size(c, b), touched = c->touched;
-    const int is_sparse = shared && !on_device && bytes > MOVE_TURN_BYTES;
+    const bool is_sparse = shared && !on_device && bytes > MOVE_TURN_BYTES;
     uint64_t align = SMALL_ALIGN, *span = on_device ? &c->device_span : &c->span;
     const size_t n = c->n;
     box_copy copy;
@@ -180,7 +181,7 @@ static int lay_out_box(copying *c, size_t k) {
         c->at[k] = NOWHERE;
         *span = before;
     } else if (is_sparse) {
-        c->is_sparse = 1;
+        c->is_sparse = true;
         c->used += c->touched - touched + 2 * HUGE_BYTES;
     } else {
         c->used += *span - before;
@@ -188,12 +189,12 @@ static int lay_out_box(copying *c, size_t k) {
     return status;
 }
 
-static int lay_out(copying *c) {
+static bool lay_out(copying *c) {
     const size_t n = c->plan->boxes.n;
     int status = DCP_OK;
     c->at = calloc(n + 1, sizeof *c->at);
     if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* a copy ahead has no shared boxes */
-    if (!c->at || (!c->of && !c->shared)) return 0;
+    if (!c->at || (!c->of && !c->shared)) return false;
     for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
     return !status;
 }
@@ -245,33 +246,33 @@ static uint64_t sparse_key(const copying *c) {
     return c->is_sparse ? core_crc64_raw(~0ULL, words, sizeof words) | 1 : 0;
 }
 
-static int is_enough(const copying *c) {
+static bool is_enough(const copying *c) {
     const save_copy *copy = c->copy;
-    if (c->span > copy->bytes || sparse_key(c) != copy->sparse) return 0;
-    if (copy->used > c->r->copy_bytes) return 0;
+    if (c->span > copy->bytes || sparse_key(c) != copy->sparse) return false;
+    if (copy->used > c->r->copy_bytes) return false;
     return !c->device_parts ||
            device_pinned_holds(copy->pinned, c->device.staging, c->device_span, c->device_parts);
 }
 
-/* Allocates memory for the copy unless the old memory suffices. Returns 0 if there is not enough;
- * then the old memory is freed. */
-static int hold_memory(copying *c, const dcp_store *store) {
+/* Allocates memory for the copy unless the old memory suffices. Returns false if there is not
+ * enough; then the old memory is freed. */
+static bool hold_memory(copying *c, const dcp_store *store) {
     save_copy *copy = c->copy;
-    if (is_enough(c)) return 1;
+    if (is_enough(c)) return true;
     const uint64_t limit = limit_of(store, c->r, copy->used);
     drop_memory(copy);
     if (c->used > limit) {
         if (c->r->progress.staging_bytes < limit) c->r->progress.staging_bytes = limit;
-        return 0;
+        return false;
     }
-    if (c->span && !(copy->memory = io_buffers_create(c->span))) return 0;
+    if (c->span && !(copy->memory = io_buffers_create(c->span))) return false;
     copy->bytes = c->span;
     copy->used = c->used;
     copy->sparse = sparse_key(c);
     /* Forked children don't need this memory, and without MADV_DONTFORK this process would have to
      * copy each page that it writes after a fork. */
     if (c->span) madvise(copy->memory, copy->bytes, MADV_DONTFORK);
-    if (!c->device_parts) return 1;
+    if (!c->device_parts) return true;
     copy->pinned = device_pinned_open(c->device.staging, c->device_span, c->device_parts);
     return copy->pinned != NULL;
 }
@@ -287,7 +288,7 @@ static void copy_part_to(const copy_part *p, unsigned char *to) {
 
 /* Returns whether to continue after `bytes` more bytes were copied. Called on the caller's thread
  * only. */
-static int keeps_copying(copying *c, uint64_t bytes) {
+static bool keeps_copying(copying *c, uint64_t bytes) {
     move_progress_read(&c->progress, bytes);
     if (move_progress_status(&c->progress, NULL)) atomic_store(&c->is_over, 1);
     return !atomic_load(&c->is_over);
@@ -309,13 +310,13 @@ static void copy_parts(void *ctx, unsigned number) {
 
 /* On the caller's thread, copies the parts that a function of the caller supplies, and the parts on
  * a device. */
-static int copy_others(copying *c) {
+static bool copy_others(copying *c) {
     device_pinned *pinned = c->copy->pinned;
     int status = DCP_OK;
     dcp_error err;
     for (size_t i = 0; i < c->n && !status; i++) {
         const copy_part *p = &c->parts[i];
-        if (!p->data && !p->box->data && !keeps_copying(c, p->bytes)) return 0;
+        if (!p->data && !p->box->data && !keeps_copying(c, p->bytes)) return false;
         const move_piece source = {.box = p->box};
         if (p->box->device)
             device_pinned_add(pinned,
@@ -329,26 +330,26 @@ static int copy_others(copying *c) {
 
 /* Computes the checksums of the parts of replicas that are not copied, because this rank does not
  * write them. */
-static int sum_others(copying *c) {
+static bool sum_others(copying *c) {
     save_replicas *replicas = c->replicas;
     dcp_error err;
-    if (!replicas) return 1;
+    if (!replicas) return true;
     int status = move_sums(replicas->pieces, replicas->n, &c->progress, &err);
     for (size_t k = 0; k < c->plan->boxes.n && !status; k++)
         if (c->shared[k].copy) status = move_sums_of_others(&c->shared[k], 1, &c->progress, &err);
-    if (status) return 0;
+    if (status) return false;
     c->copy->n_sums = replicas->sums.first[c->plan->boxes.n];
     c->copy->sums = replicas->sums.blocks;
     replicas->sums.blocks = NULL;
-    return 1;
+    return true;
 }
 
 /* Replaces the plan's boxes by those of the copy. Boxes that are not copied are no longer read. */
-static int replace_boxes(copying *c, save_plan *plan) {
+static bool replace_boxes(copying *c, save_plan *plan) {
     static const unsigned char nothing; /* a valid address for boxes that are not read */
     save_copy *copy = c->copy;
     copy->boxes = calloc(plan->boxes.n + 1, sizeof *copy->boxes);
-    if (!copy->boxes) return 0;
+    if (!copy->boxes) return false;
     for (size_t k = 0; k < plan->boxes.n; k++) {
         plan_box *b = &plan->boxes.boxes[k];
         if (!is_copied(c, b)) continue;
@@ -360,24 +361,24 @@ static int replace_boxes(copying *c, save_plan *plan) {
         copy->boxes[k] = (state_box){.box = b->box->box, .data = data, .rank = b->box->rank};
         b->box = &copy->boxes[k];
     }
-    return 1;
+    return true;
 }
 
-static int run_parts(copying *c, const dcp_store *store) {
+static bool run_parts(copying *c, const dcp_store *store) {
     c->team = io_threads_cores(ranks_here(store), TEAM_MOST);
     if (c->touched < TEAM_BYTES) c->team = 1;
     io_threads_run(c->team, copy_parts, c);
     return !atomic_load(&c->is_over) && copy_others(c);
 }
 
-static int make_copy(copying *c, const dcp_store *store, save_plan *plan) {
+static bool make_copy(copying *c, const dcp_store *store, save_plan *plan) {
     const save_request *r = c->r;
     dcp_error err;
     if (r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas && !c->of &&
         save_replicas_make(r->sorted, &plan->boxes, save_request_shares(r), c->device.staging,
                            &c->replicas, &err))
-        return 0;
-    if (!lay_out(c) || !hold_memory(c, store)) return 0;
+        return false;
+    if (!lay_out(c) || !hold_memory(c, store)) return false;
     return run_parts(c, store) && sum_others(c) && replace_boxes(c, plan);
 }
 
@@ -393,13 +394,13 @@ static void keep_parts(copying *c) {
     c->parts = NULL;
 }
 
-static int run_copying(copying *c, const dcp_store *store, save_plan *plan, comm_stop *stop,
-                       save_copy **copy) {
+static bool run_copying(copying *c, const dcp_store *store, save_plan *plan, comm_stop *stop,
+                        save_copy **copy) {
     c->progress.stop = *stop;
     if (!*copy) *copy = calloc(1, sizeof **copy);
-    if (!(c->copy = *copy)) return 0;
+    if (!(c->copy = *copy)) return false;
     drop_boxes(c->copy);
-    const int made = make_copy(c, store, plan);
+    const bool made = make_copy(c, store, plan);
     *stop = c->progress.stop;
     for (size_t k = 0; c->shared && k < plan->boxes.n; k++) free((void *)c->shared[k].copy);
     free(c->shared);
@@ -410,20 +411,20 @@ static int run_copying(copying *c, const dcp_store *store, save_plan *plan, comm
     return made;
 }
 
-int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, struct staging *device,
-                   comm_stop *stop, save_copy **copy) {
+bool save_copy_make(const dcp_store *store, save_request *r, save_plan *plan,
+                    struct staging *device, comm_stop *stop, save_copy **copy) {
     copying c = {.r = r, .plan = plan, .device = {.staging = device}, .progress.total = 1};
     return run_copying(&c, store, plan, stop, copy);
 }
 
 /* Returns true if all boxes are in memory and few are replicated. A copy ahead contains replicas
  * completely, not only this rank's turns. */
-static int is_mostly_own(const copying *c) {
+static bool is_mostly_own(const copying *c) {
     enum { MOST_SURPLUS = 8 }; /* replicas may be an eighth of the copy */
     uint64_t all = 0, replicated = 0;
     for (size_t k = 0; k < c->plan->boxes.n; k++) {
         const plan_box *b = &c->plan->boxes.boxes[k];
-        if (!b->box->data) return 0;
+        if (!b->box->data) return false;
         const uint64_t bytes = box_size(c, b);
         all += bytes;
         replicated += b->replicated ? bytes : 0;
@@ -431,23 +432,23 @@ static int is_mostly_own(const copying *c) {
     return replicated <= all / MOST_SURPLUS;
 }
 
-int save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
-                         save_plan *plan, comm_stop *stop, save_copy **copy) {
+bool save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
+                          save_plan *plan, comm_stop *stop, save_copy **copy) {
     copying c = {.r = r, .plan = plan, .of = state, .progress.total = 1};
     return is_mostly_own(&c) && run_copying(&c, store, plan, stop, copy);
 }
 
-int save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
-                     comm_stop *stop, save_copy *copy) {
-    if (!copy || !copy->parts || copy->of != state || copy->changed != state->changed) return 0;
-    if (copy->used > limit) return 0;
+bool save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
+                      comm_stop *stop, save_copy *copy) {
+    if (!copy || !copy->parts || copy->of != state || copy->changed != state->changed) return false;
+    if (copy->used > limit) return false;
     copying c = {.copy = copy,
                  .of = state,
                  .parts = copy->parts,
                  .n = copy->n_parts,
                  .touched = copy->touched,
                  .progress = {.total = 1, .stop = *stop}};
-    const int made = run_parts(&c, store);
+    const bool made = run_parts(&c, store);
     *stop = c.progress.stop;
     return made;
 }
@@ -463,5 +464,5 @@ int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_err
 void save_copy_give_sums(const save_copy *copy, struct save_replicas *to) {
     if (!copy->sums) return;
     for (size_t i = 0; i < copy->n_sums; i++) to->sums.blocks[i] ^= copy->sums[i];
-    to->others_are_summed = 1;
+    to->others_are_summed = true;
 }

@@ -95,16 +95,17 @@ uint64_t save_history_rows(const format_row *rows, size_t n) {
     return raw;
 }
 
-/* Allocates `n` rows, all of them steady, and `blocks` checksums. Returns 0 if memory is short. */
-static int make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t blocks) {
+/* Allocates `n` rows, all of them steady, and `blocks` checksums. Returns false if memory is
+ * short. */
+static bool make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t blocks) {
     f->age = calloc(n + 1, 1);
     f->steady = malloc(n + 1);
     f->sums = calloc(blocks + 1, sizeof *f->sums);
-    if (!f->age || !f->steady || !f->sums) return 0;
+    if (!f->age || !f->steady || !f->sums) return false;
     for (size_t i = 0; i < n; i++) f->steady[i] = 1;
     f->rows = rows;
     f->n = n;
-    return 1;
+    return true;
 }
 
 static void fill_record(save_file_record *f, const format_file *file) {

@@ -1,6 +1,8 @@
 /* A record of what the last save of a store wrote, and finding a rank that was slow in a save. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/comm.h"
 #include "comm/vote.h"
 #include "dcp/save.h"
@@ -14,7 +16,7 @@ struct save_request;
 
 /* A file of the last step, for save/image.c. */
 typedef struct save_file_record {
-    int refused;   /* its file system can't share extents; the other members are not set */
+    bool refused;  /* its file system can't share extents; the other members are not set */
     uint64_t rows; /* save_history_rows of its rows */
     size_t n;
     unsigned char *age;    /* per row: how many successive saves have shared any of its bytes */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,21 +127,21 @@ int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *er
     return DCP_OK;
 }
 
-int save_reuse_may_share(const save_image *im) {
+bool save_reuse_may_share(const save_image *im) {
     return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
 /* Opens the last step's file if it has not changed since it was written. Shares its user block,
  * which will be overwritten anyway, to find out whether extents can be shared. Returns -1 if they
  * can't. */
-static int open_last(save_reuse *u, int to, int *refused) {
+static int open_last(save_reuse *u, int to, bool *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return -1;
     io_identify(fd, identity);
-    int usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
+    bool usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
     if (usable && io_clone(fd, to, 0, PAGE_BYTES)) {
-        usable = 0;
+        usable = false;
         *refused = io_clone_is_refused(errno);
     }
     if (usable) return fd;
@@ -148,13 +149,13 @@ static int open_last(save_reuse *u, int to, int *refused) {
     return -1;
 }
 
-static int in_memory(const save_image *im) {
+static bool in_memory(const save_image *im) {
     for (size_t i = 0; i < im->n_pieces; i++)
-        if (im->pieces[i].box && !im->pieces[i].box->data) return 0;
-    return 1;
+        if (im->pieces[i].box && !im->pieces[i].box->data) return false;
+    return true;
 }
 
-static int is_candidate(const save_image *im, size_t row) {
+static bool is_candidate(const save_image *im, size_t row) {
     const save_file_record *last = im->reuse->last;
     const format_row *r = &im->layout->rows[row];
     return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
@@ -175,7 +176,7 @@ static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) 
 
 /* Computes the checksums of the candidates, which are not computed again during writing. */
 static void sum_candidates(save_image *im) {
-    const int is_summed = im->replicas && im->replicas->others_are_summed;
+    const bool is_summed = im->replicas && im->replicas->others_are_summed;
     for (size_t i = 0; i < im->n_pieces; i++) {
         move_piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
@@ -277,10 +278,10 @@ static void skip_shared(save_image *im) {
     if (before > left) move_progress_written(im->progress, before - left);
 }
 
-static int has_candidates(const save_image *im) {
+static bool has_candidates(const save_image *im) {
     for (size_t i = 0; i < im->layout->n; i++)
-        if (is_candidate(im, i)) return 1;
-    return 0;
+        if (is_candidate(im, i)) return true;
+    return false;
 }
 
 /* Values of save_sharing.how; the ranks use the smallest one. NO: rank 0 can't share, or no row is
@@ -291,7 +292,7 @@ enum { NO, NOT_IN_MEMORY, YES };
 /* On rank 0: sets the file's size, and sets *sharing to rank 0's part of the vote. */
 static int begin_file(save_image *im, save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
-    int refused = 0;
+    bool refused = false;
     const uint64_t bytes = im->layout->skeleton.file_bytes;
     if (core_file_limit_check(bytes) || ftruncate(im->file.fd, (off_t)bytes))
         return core_fail_errno(err, "set the size of", im->path);
@@ -345,7 +346,7 @@ int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err
 }
 
 /* Returns true if any byte of the row is shared. */
-static int is_shared(const save_reuse *u, const format_row *row) {
+static bool is_shared(const save_reuse *u, const format_row *row) {
     const move_span *spans = u->shared.list; /* NULL: no range is shared */
     size_t low =
         spans ? core_first_from(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "comm/vote.h"
 #include "io/queue.h"
@@ -62,15 +63,15 @@ typedef struct save_image {
     char *meta; /* rank 0: the JSON text, before padding */
     move_progress *progress;
     const save_mover *mover; /* moves bulk parts after save_image_write; NULL: it moves them */
-    int is_last;             /* no later image reads the caller's memory */
+    bool is_last;            /* no later image reads the caller's memory */
     dcp_store *store;        /* the step's */
     save_reuse *reuse;       /* NULL: every byte is written */
-    int is_recycled;         /* on rank 0: the file is a recycled one and is overwritten */
+    bool is_recycled;        /* on rank 0: the file is a recycled one and is overwritten */
     move_device device;      /* the device that has some of the boxes */
     /* The windows that are kept from earlier saves (move/transfer.h), NULL: none; and whether they
      * can be used. */
     struct move_kept *moves;
-    int uses_moves;
+    bool uses_moves;
     const struct save_replicas *replicas; /* read together with the pieces; NULL: none */
 } save_image;
 
@@ -93,7 +94,7 @@ int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *er
 
 /* Returns true if the file may share extents; then it is created empty. Returns the same on all
  * ranks. */
-int save_reuse_may_share(const save_image *im);
+bool save_reuse_may_share(const save_image *im);
 
 /* Called after rank 0 has opened the file; not collective. Rank 0 sets the file's length, finds out
  * whether it can share extents, and reserves the whole space if it can't. */

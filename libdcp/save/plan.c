@@ -1,6 +1,7 @@
 /* The rows of a shard are the kept boxes that belong to it, ascending by path. */
 #include "save/plan.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +54,12 @@ static int order_by_path(const void *a, const void *b) {
 
 /* Returns true if a component of the path ends in @digits. A dataset or HDF5 group of that name
  * could conflict with a piece's name. */
-static int is_like_a_piece(const char *path) {
+static bool is_like_a_piece(const char *path) {
     for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
         size_t digits = strspn(at + 1, "0123456789");
-        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
+        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return true;
     }
-    return 0;
+    return false;
 }
 
 /* Makes the name of the dataset of box k of a tensor in this shard: the tensor's path for the first
@@ -221,7 +222,7 @@ static uint64_t blocks_of_box(state_tensor *const *sorted, const plan_box *b) {
     return b->replicated ? (bytes_of(sorted, b) + PLAN_REPLICA_BLOCK - 1) / PLAN_REPLICA_BLOCK : 0;
 }
 
-static int fill_replicas(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+static int fill_replicas(state_tensor *const *sorted, const plan_boxes *boxes, bool share,
                          save_replicas *out, dcp_error *err) {
     uint64_t blocks = 0;
     const size_t most = share ? 0 : boxes->replicas.n_told;
@@ -242,7 +243,7 @@ static int fill_replicas(state_tensor *const *sorted, const plan_boxes *boxes, i
                : core_fail_memory(err, out->n * sizeof *out->pieces);
 }
 
-int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, bool share,
                        struct staging *staging, save_replicas **out, dcp_error *err) {
     save_replicas *r = *out = calloc(1, sizeof *r);
     if (!r) return core_fail_memory(err, sizeof *r);
@@ -363,7 +364,7 @@ void save_plan_free(save_plan *plan) {
     free(plan);
 }
 
-static int is_of(const save_plan *plan, const save_request *r) {
+static bool is_of(const save_plan *plan, const save_request *r) {
     return plan->key == r->key && plan->layout == r->layout && plan->shards == r->shards;
 }
 
@@ -475,7 +476,7 @@ static int ask_stop(void *stop, dcp_error *err) { return comm_stop_ask(stop, err
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_bytes, save_plan **out,
                      dcp_error *err) {
     dcp_comm *comm = store->comm;
-    const int is_global = r->layout == DCP_LAYOUT_GLOBAL;
+    const bool is_global = r->layout == DCP_LAYOUT_GLOBAL;
     comm_stop stop = r->progress.stop;
     const h5_asked asked = {ask_stop, &stop};
     uint64_t *offsets = NULL;
@@ -485,7 +486,7 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_byte
     comm_stop_begin(&stop, comm);
     if (!status && is_global)
         status = lay_out_global(comm, r, meta_bytes, &asked, &plan->file, &offsets, err);
-    status = plan_exchange(comm, status, r->sorted, r->n, 1, &boxes, err);
+    status = plan_exchange(comm, status, r->sorted, r->n, true, &boxes, err);
     if (!status) {
         plan->boxes = boxes;
         status = is_global ? share_offsets(comm, &plan->file, offsets, err)
@@ -510,11 +511,11 @@ static void repoint(save_plan *plan, const save_request *r) {
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
 }
 
-int save_plan_serves(save_plan *plan, save_request *r) {
+bool save_plan_serves(save_plan *plan, save_request *r) {
     r->key = local_key(r);
-    if (!is_of(plan, r)) return 0;
+    if (!is_of(plan, r)) return false;
     repoint(plan, r);
-    return 1;
+    return true;
 }
 
 int save_plan_make(dcp_store *store, const save_request *r, save_plan **out, dcp_error *err) {

@@ -2,6 +2,8 @@
  * files. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "dcp/layout.h"
 #include "dcp/store.h"
 #include "h5/skeleton.h"
@@ -54,13 +56,13 @@ typedef struct save_replicas {
     format_row *rows;   /* of these pieces */
     size_t n;
     move_device device;
-    int others_are_summed; /* the checksums already include the bytes that others write */
+    bool others_are_summed; /* the checksums already include the bytes that others write */
 } save_replicas;
 
 /* Prepares the comparison of a plan's replicas. Not collective. If `share` is not 0, the holders of
  * a box share its writing; otherwise the keepers write. `staging` is for boxes on a device. *out
  * must be freed whether or not the call succeeds. */
-int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, bool share,
                        struct staging *staging, save_replicas **out, dcp_error *err);
 /* NULL is ignored. */
 void save_replicas_free(save_replicas *replicas);
@@ -113,7 +115,7 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
 
 /* Returns true if the plan is for the request's tensors and boxes on this rank; then makes the
  * plan's boxes point into the request's state. Sets r->key. Not collective. */
-int save_plan_serves(save_plan *plan, save_request *r);
+bool save_plan_serves(save_plan *plan, save_request *r);
 
 /* Collective, after the vote. Checks that all ranks request the same save. *out is the plan of the
  * last save (NULL: none). If anything has changed since that save, *out is replaced by a new plan.

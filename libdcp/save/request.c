@@ -1,6 +1,7 @@
 /* Arguments that cannot be saved are rejected here, before anything is planned. */
 #include "save/request.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,6 @@ void save_request_free(save_request *r) {
     free(r->about);
 }
 
-int save_request_shares(const save_request *r) {
+bool save_request_shares(const save_request *r) {
     return r->layout == DCP_LAYOUT_GLOBAL && r->replicas != DCP_REPLICAS_WARN;
 }

@@ -1,6 +1,8 @@
 /* The checked arguments of a save, and the functions that do the save. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/vote.h"
 #include "core/state_dict.h"
 #include "move/transfer.h"
@@ -34,7 +36,7 @@ typedef struct save_request {
     const struct save_mover *mover; /* NULL: the boxes are in memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
     uint64_t copy_bytes;            /* dcp_save_options.copy_bytes; asynchronous saves only */
-    int is_copied;                  /* the plan's boxes are those of a copy (save/copy.h) */
+    bool is_copied;                 /* the plan's boxes are those of a copy (save/copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     save_agreed agreed;
     move_progress progress; /* from the caller's options; each run of the save copies it */
@@ -48,7 +50,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
 void save_request_free(save_request *r);
 
 /* Returns true if the holders of a box share its writing, false if the lowest one writes it. */
-int save_request_shares(const save_request *r);
+bool save_request_shares(const save_request *r);
 
 /* Returns how many bytes of the caller's memory may be copied at a fence, in addition to the
  * queue's buffers. */

@@ -4,6 +4,7 @@
 #include "save/request.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     json_t *shards = NULL;
     const int status = format_about_shards(folder, r->shards, &shards, err);
     if (status) return status;
-    const int failed =
+    const bool failed =
         json_object_set_new(object, "shards", shards) || store_domains_describe(store, object);
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
@@ -159,7 +160,7 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
 }
 
 static void add_boxes(save_image *im, const save_request *r, const save_plan *plan) {
-    const int shares = save_request_shares(r);
+    const bool shares = save_request_shares(r);
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (!b->keeper && !(shares && b->replicated)) continue;
@@ -191,7 +192,7 @@ static int prepare_global(writing *w, dcp_error *err) {
                                     plan->boxes.n, w->progress, err);
     if (status) return status;
     im->store = w->store;
-    im->is_last = 1;
+    im->is_last = true;
     im->engine = plan->engine;
     im->mover = plan->engine->is_by_position ? r->mover : NULL;
     im->replicas = plan->replicas;

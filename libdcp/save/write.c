@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,8 @@ static move_transfer transfer_of(save_image *im, const move_file *file, dcp_repo
 
 int save_image_write(save_image *im, const save_sharing *sharing, dcp_report *report,
                      dcp_error *err) {
-    const int opened = open_created(im, err), agrees = im->mover || !im->engine->is_by_position;
+    const int opened = open_created(im, err);
+    const bool agrees = im->mover || !im->engine->is_by_position;
     if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = agrees ? comm_agree(im->comm, opened, err) : DCP_OK;
     if (!status) status = share_unchanged(im, sharing, report, err);

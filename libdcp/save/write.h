@@ -1,6 +1,8 @@
 /* Writing the files of a step, in both layouts. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "save/image.h"
 #include "save/plan.h"
 #include "save/request.h"

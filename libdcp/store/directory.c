@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ void store_writer_folder_drop(const dcp_store *store) {
 #define LONGEST_BASE 200 /* leaves space in a name for a prefix and a number */
 #define ROOM 256         /* for a step's folder and the longest name of a file in it */
 
-int store_directory_has(int dir_fd, const char *name) {
+bool store_directory_has(int dir_fd, const char *name) {
     struct stat st;
     return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -64,7 +65,7 @@ void store_directory_free_name(int dir_fd, const char *prefix, const char *base,
         snprintf(name, NAME_MAX + 1, "%s%.*s.%u", prefix, LONGEST_BASE, base, k);
 }
 
-static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+static bool is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
 
 static int remove_below(int parent_fd, const char *name, int depth);
 
@@ -111,7 +112,7 @@ static int make_component(char *path) {
     return check_directory(path) == 0 ? 0 : (errno = errno == ENOENT ? EEXIST : errno, -1);
 }
 
-static int is_dangling(const char *path) {
+static bool is_dangling(const char *path) {
     struct stat st;
     return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0 && errno == ENOENT;
 }

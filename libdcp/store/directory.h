@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "dcp/error.h"
 #include "store/store.h"
@@ -53,7 +54,7 @@ int store_directory_look(const char *dir, int *dir_fd, dcp_error *err);
 /* Returns true if an entry of that name exists. Returns false also if that can't be determined, so
  * it is only for callers for which a wrong answer causes no more than an error. store_has reports
  * failures. */
-int store_directory_has(int dir_fd, const char *name);
+bool store_directory_has(int dir_fd, const char *name);
 
 /* Writes an unused name into name[NAME_MAX + 1]: `prefix` and `base`, followed by ".1", ".2" and so
  * on if an entry of that name exists. */

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,8 +129,8 @@ int dcp_store_survives(const dcp_store *store) {
 int store_domains_describe(const dcp_store *store, json_t *about) {
     const char *name = store->options.domain;
     if (!store->options.private_dirs) return 0;
-    int failed = json_object_set_new(about, "survives", json_integer(dcp_store_survives(store))) ||
-                 json_object_set_new(about, "domains", json_integer(store->domains)) ||
-                 (name && json_object_set_new(about, "domain", json_string(name)));
+    bool failed = json_object_set_new(about, "survives", json_integer(dcp_store_survives(store))) ||
+                  json_object_set_new(about, "domains", json_integer(store->domains)) ||
+                  (name && json_object_set_new(about, "domain", json_string(name)));
     return failed ? -1 : 0;
 }

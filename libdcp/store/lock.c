@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err) {
 }
 
 void store_writer_describe(const char *id, store_writer *out) {
-    *out = (store_writer){.has_ended = 0};
+    *out = (store_writer){.has_ended = false};
     if (gethostname(out->host, sizeof out->host - 1) != 0 || !out->host[0])
         strcpy(out->host, "unknown");
     comm_process_find(&out->process);
@@ -41,12 +42,12 @@ int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]) {
                     w->has_ended ? "ended" : "held", p->pid);
 }
 
-/* Returns 0 if the text is not a complete line in the format of store_writer_print. Then only host
- * and pid are valid, if the text has them. */
-static int store_writer_parse(const char *text, store_writer *out) {
+/* Returns false if the text is not a complete line in the format of store_writer_print. Then only
+ * host and pid are valid, if the text has them. */
+static bool store_writer_parse(const char *text, store_writer *out) {
     char contested[16] = "", state[16] = "";
     int64_t again = -1;
-    *out = (store_writer){.has_ended = 0};
+    *out = (store_writer){.has_ended = false};
     comm_process *p = &out->process;
     int n = sscanf(text,
                    "%255s %" SCNd64 " %" SCNu64 " %" SCNx64 " %" SCNu64 " %16s %15s %15s %" SCNd64,
@@ -67,7 +68,7 @@ static store_writer_fate store_writer_find(const store_writer *w) {
 }
 
 /* Returns true if the writer is this process, under any identity. */
-static int store_writer_is_self(const store_writer *w, const store_writer *self) {
+static bool store_writer_is_self(const store_writer *w, const store_writer *self) {
     return comm_process_can_tell(&self->process, &w->process) &&
            w->process.pid == self->process.pid && w->process.start == self->process.start;
 }
@@ -88,13 +89,14 @@ struct store_lock {
     io_unshared *file; /* tagged with `self.id`; NULL while the store is taken again */
     const char *dir;
     store_writer self;
-    int excludes, take_over;
-    int is_contested; /* the store was contested when it was opened */
+    int take_over;
+    bool excludes;
+    bool is_contested; /* the store was contested when it was opened */
 };
 
 /* Returns true if the writer was this process, in an earlier attempt or before it called exec. Any
  * other store that this process has open is another writer. */
-static int is_self(const store_lock *lock, const store_writer *w) {
+static bool is_self(const store_lock *lock, const store_writer *w) {
     return store_writer_is_self(w, &lock->self) &&
            (strcmp(w->id, lock->self.id) == 0 || !io_unshared_has(w->id));
 }
@@ -116,15 +118,15 @@ static int open_lock_file(int dir_fd, int flags) {
 }
 
 /* Returns true if the granted lock excludes others: a second request for it must be refused. */
-static int is_exclusive(int dir_fd) {
+static bool is_exclusive(int dir_fd) {
     int fd = open_lock_file(dir_fd, O_RDWR);
-    if (fd < 0) return 1; /* the file was replaced; the caller notices that */
-    int refused = lock_file(fd) == REFUSED;
+    if (fd < 0) return true; /* the file was replaced; the caller notices that */
+    bool refused = lock_file(fd) == REFUSED;
     close(fd);
     return refused;
 }
 
-static int is_current(int dir_fd, int fd) {
+static bool is_current(int dir_fd, int fd) {
     struct stat open_one, named;
     return fstat(fd, &open_one) == 0 &&
            fstatat(dir_fd, LOCK_NAME, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -168,7 +170,7 @@ static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
 
 /* Returns true if the directory contains steps or remains of saves, or could not be listed: then it
  * has had a writer, and may still have one. */
-static int had_writer(int dir_fd) {
+static bool had_writer(int dir_fd) {
     return io_look_through(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
@@ -230,7 +232,7 @@ static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error 
 
 /* Writes this writer's name into the file, or replaces the file, and checks that the name is there
  * afterwards. The caller must know that the file may be written to, or replaced. */
-static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
+static attempt put_name(store_lock *lock, bool replaces, dcp_error *err) {
     store_writer now;
     if ((replaces ? replace_file(lock) : write_name(lock, lock->file->fd)) != 0)
         return fail_attempt(lock, "cannot write " LOCK_NAME " in", err);
@@ -251,7 +253,7 @@ static store_writer_fate find_writer(const store_lock *lock, const store_writer 
 /* Returns true if the store is free, according to the result of the lock request and the writer
  * that the file names. If that process is seen running, the store is not free, even if the lock was
  * granted. A refused lock is no obstacle if the process is dead. */
-static int is_free(grant g, const store_writer *w, store_writer_fate fate) {
+static bool is_free(grant g, const store_writer *w, store_writer_fate fate) {
     if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
@@ -275,8 +277,8 @@ static int fail_taken(const store_lock *lock, int fd, const store_writer *w, gra
     return fail_busy(lock, &holder, g, err);
 }
 
-static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
-    store_writer w = {.has_ended = 0};
+static attempt take_open_file(store_lock *lock, bool waited, dcp_error *err) {
+    store_writer w = {.has_ended = false};
     const int fd = lock->file->fd;
     grant g = lock_file(fd);
     if (g == LOCK_ERROR) return fail_attempt(lock, "cannot lock " LOCK_NAME " in", err);
@@ -288,11 +290,11 @@ static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
         return fail_attempt(lock, "cannot open " LOCK_NAME " in", err);
     }
     const store_writer_fate fate = find_writer(lock, &w);
-    const int is_known = is_free(g, &w, fate);
+    const bool is_known = is_free(g, &w, fate);
     /* the lock's holder may be about to write its name; or it may be ending, since a process that
      * ends releases its locks before it disappears */
-    const int may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
-    const int may_take = is_known || (lock->take_over && g != REFUSED);
+    const bool may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
+    const bool may_take = is_known || (lock->take_over && g != REFUSED);
     if (!may_take || (g == REFUSED && !waited)) {
         fail_taken(lock, fd, &w, g, err);
         return may_change && !waited ? AGAIN : FAILED;
@@ -309,7 +311,7 @@ static void let_go(store_lock *lock) {
     lock->file = NULL;
 }
 
-static attempt try_to_take(store_lock *lock, int waited, dcp_error *err) {
+static attempt try_to_take(store_lock *lock, bool waited, dcp_error *err) {
     lock->file = io_unshared_open(lock->dir_fd, LOCK_NAME,
                                   O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, lock->self.id);
     if (!lock->file) return fail_attempt(lock, "cannot make " LOCK_NAME " in", err);
@@ -356,7 +358,7 @@ static grant look_at_lock(int fd, const store_writer *w) {
 }
 
 static int look_at_file(const store_lock *lock, int fd, dcp_error *err) {
-    store_writer w = {.has_ended = 0};
+    store_writer w = {.has_ended = false};
     if (read_writer(fd, &w) < 0)
         return core_fail_errno(err, "cannot read " LOCK_NAME " in", lock->dir);
     const grant g = look_at_lock(fd, &w);
@@ -386,10 +388,10 @@ static int retake(store_lock *lock, dcp_error *err) {
 /* Fails because the path leads to another directory or to none, so files that ranks write under
  * that path would not be in the store's directory. */
 static int fail_moved(const store_lock *lock, dcp_error *err) {
-    store_writer now = {.has_ended = 0};
+    store_writer now = {.has_ended = false};
     int fd = open(lock->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int is_taken = fd >= 0 && read_current(fd, &now) == 0 && now.id[0] &&
-                   store_writer_find(&now) != STORE_WRITER_GONE;
+    bool is_taken = fd >= 0 && read_current(fd, &now) == 0 && now.id[0] &&
+                    store_writer_find(&now) != STORE_WRITER_GONE;
     if (fd >= 0) close(fd);
     if (is_taken)
         return core_fail(err, DCP_ERR_BUSY,
@@ -440,7 +442,7 @@ int store_lock_check_name(store_lock *lock, dcp_error *err) {
 }
 
 /* Returns false in a process that was forked since. */
-static int is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
+static bool is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
 
 static int check_all(store_lock *lock, dcp_error *err) {
     if (!is_own(lock))
@@ -457,7 +459,7 @@ int store_lock_check(store_lock *lock, dcp_error *err) {
     return core_fail_path(check_all(lock, err), lock->dir, err);
 }
 
-int store_lock_is_removed(const store_lock *lock) {
+bool store_lock_is_removed(const store_lock *lock) {
     struct stat open_one;
     return fstat(lock->dir_fd, &open_one) == 0 && open_one.st_nlink == 0;
 }
@@ -467,15 +469,15 @@ int store_lock_check_place(const store_lock *lock, dcp_error *err) {
                                        : core_fail_path(check_path(lock, err), lock->dir, err);
 }
 
-int store_lock_excludes(const store_lock *lock) { return lock->excludes; }
+bool store_lock_excludes(const store_lock *lock) { return lock->excludes; }
 
-int store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }
+bool store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }
 
 void store_lock_release(store_lock *lock) {
     store_writer now;
     if (!lock) return;
     if (is_own(lock) && lock->file) {
-        lock->self.has_ended = 1;
+        lock->self.has_ended = true;
         if (read_current(lock->dir_fd, &now) == 0 && strcmp(now.id, lock->self.id) == 0)
             write_name(lock, lock->file->fd);
     }

@@ -1,6 +1,8 @@
 /* The single writer of a store, and the lock that names the writer. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "comm/process.h"
 #include "dcp/error.h"
 
@@ -13,9 +15,9 @@ typedef struct store_writer {
     char host[256]; /* only for messages */
     comm_process process;
     char id[STORE_WRITER_ID];
-    int contested; /* a previous writer may still be running: see store_lock */
-    int lockless;  /* contested, because no locks that exclude others were found */
-    int has_ended; /* it has closed the store */
+    bool contested; /* a previous writer may still be running: see store_lock */
+    bool lockless;  /* contested, because no locks that exclude others were found */
+    bool has_ended; /* it has closed the store */
 } store_writer;
 
 /* Makes a new identity. DCP_ERR_IO: the system provides no random numbers. */
@@ -70,17 +72,17 @@ int store_lock_check(store_lock *lock, dcp_error *err);
 int store_lock_check_name(store_lock *lock, dcp_error *err);
 
 /* Returns true if the directory was removed, so it cannot come back. */
-int store_lock_is_removed(const store_lock *lock);
+bool store_lock_is_removed(const store_lock *lock);
 
 /* Returns DCP_ERR_NOT_FOUND or DCP_ERR_BUSY if the directory is no longer at its path, unless it
  * was removed. Changes nothing, so any thread may call it. */
 int store_lock_check_place(const store_lock *lock, dcp_error *err);
 
-/* Returns 0 if the lock does not exclude other writers: the file system has no locks, or grants
+/* Returns false if the lock does not exclude other writers: the file system has no locks, or grants
  * each lock to everyone. */
-int store_lock_excludes(const store_lock *lock);
+bool store_lock_excludes(const store_lock *lock);
 
-int store_lock_is_contested(const store_lock *lock);
+bool store_lock_is_contested(const store_lock *lock);
 
 /* Marks the writer in the file as ended, unless another writer has taken the file, and unlocks it.
  * A forked process only frees its copy. NULL is ignored. */

@@ -1,6 +1,7 @@
 /* Opening a store, and handling what other writers left in its directory. */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ typedef struct nameless {
     size_t n;
 } nameless;
 
-static int begins_with(const char *name, const char *start) {
+static bool begins_with(const char *name, const char *start) {
     return strncmp(name, start, strlen(start)) == 0;
 }
 
@@ -67,7 +68,7 @@ typedef struct clearing {
     const char *folder; /* the folder that is searched */
 } clearing;
 
-static int is_meant(const clearing *c, const struct dirent *e) {
+static bool is_meant(const clearing *c, const struct dirent *e) {
     return begins_with(e->d_name, c->start) && !strstr(e->d_name, c->store->writer);
 }
 
@@ -122,10 +123,10 @@ static int note_nameless(nameless *all, uint64_t step, const char *folder, const
     return DCP_OK;
 }
 
-/* Reads the step from the name of a complete step's folder. Returns 0 for any other name. */
-static int is_step_name(const char *name, uint64_t *step) {
+/* Reads the step from the name of a complete step's folder. Returns false for any other name. */
+static bool is_step_name(const char *name, uint64_t *step) {
     char made[sizeof((dcp_step *)0)->name];
-    if (!begins_with(name, "step-") || !format_name_read(name, step)) return 0;
+    if (!begins_with(name, "step-") || !format_name_read(name, step)) return false;
     format_name_write(made, "", *step);
     return strcmp(made, name) == 0;
 }
@@ -200,7 +201,8 @@ static uint64_t next_below(const nameless *all, uint64_t limit) {
 
 static int give_name_back(dcp_store *store, const struct lost_step *lost, const char *name,
                           dcp_error *err) {
-    int is_there, status = store_has(store, name, &is_there, err);
+    bool is_there;
+    int status = store_has(store, name, &is_there, err);
     if (!status && is_there) status = store_discard(store, name, err);
     if (!status) status = store_lock_check(store->lock, err);
     if (status) return status;
@@ -232,7 +234,8 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
     format_name_write(name, "", step);
-    int is_there = 1, status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
+    bool is_there = true;
+    int status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
     uint64_t stands = is_there != 0;
     if (store->nodes > 1) status = comm_agree_least(store->comm, status, &stands, 1, err);
     if (status) return status;
@@ -289,7 +292,7 @@ static int collect(dcp_store *store, nameless *all, dcp_error *err) {
  * they had lost temporarily. Removes and logs the rest. DCP_ERR_BUSY: the store was lost again. */
 static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     nameless all = {0};
-    int leads = store_leads(store);
+    bool leads = store_leads(store);
     int status = comm_agree(store->comm, leads ? collect(store, &all, err) : DCP_OK, err);
     if (!status) status = comm_agree(store->comm, give_names_back(store, &all, err), err);
     free(all.list);

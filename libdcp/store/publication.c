@@ -13,6 +13,7 @@
 #include "store/publication.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@
 
 void store_allow_replacement(dcp_store *store, uint64_t step) {
     store->unread = step;
-    store->has_unread = 1;
+    store->has_unread = true;
 }
 
 int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err) {
@@ -97,8 +98,9 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
     format_name_write(name, "", step);
-    const int goes_aside = store->abandon_pending && step > store->continue_from;
-    int is_there, status = store_has(store, name, &is_there, err);
+    const bool goes_aside = store->abandon_pending && step > store->continue_from;
+    bool is_there;
+    int status = store_has(store, name, &is_there, err);
     store->found.stands = !goes_aside && is_there;
     store->found.is_absent = !is_there;
     if (!status && is_there) status = check_is_folder(store, name, err);
@@ -125,7 +127,7 @@ static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
     if (status != DCP_OK) return status;
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
         return store_fail_errno(store, "cannot make directory", tmp, err);
-    store->has_tmp = 1;
+    store->has_tmp = true;
     return store_writer_folder_ready(store, err);
 }
 
@@ -138,7 +140,7 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
     store->found = (store_found){
         .stands = true, .is_absent = true, .stays = !store->abandon_pending, .newest = UINT64_MAX};
-    store->has_tmp = 0;
+    store->has_tmp = false;
     tmp_path_of(store, step, tmp_path);
     if (!store_leads(store)) return DCP_OK;
     int status = store_lock_check(store->lock, err);
@@ -151,7 +153,8 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
 static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n;
-    int any, status = DCP_OK;
+    int status = DCP_OK;
+    bool any;
     store->clears_way = !found->is_absent || !found->stays;
     if (!found->has_same_newest && !found->stands && !store->options.replace &&
         !store->options.keep_latest) {
@@ -192,11 +195,11 @@ typedef struct renaming {
     char tmp[NAME_MAX + 1], name[64];
     char aside[STORE_WRITER_FOLDER_PATH]; /* for the entry that had `name` before */
     char old[NAME_MAX + 1];               /* where that entry is now; "": there was none */
-    int taken;
+    bool taken;
 } renaming;
 
 static renaming plan_renaming(const dcp_store *store, uint64_t step) {
-    renaming r = {.taken = 0};
+    renaming r = {.taken = false};
     name_tmp(store, step, r.tmp);
     format_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
@@ -207,7 +210,8 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
  * otherwise one node could have the old step and another one the new step, which would pass for one
  * step because they have the same name. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
-    int fd = store->dir_fd, is_there;
+    int fd = store->dir_fd;
+    bool is_there;
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = store_has(store, r->name, &is_there, err);
     if (status != DCP_OK || !is_there) return status;
@@ -219,7 +223,9 @@ static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
 
 /* Gives the step's name to the temporary folder. */
 static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
-    int fd = store->dir_fd, is_there, status = store_has(store, r->name, &is_there, err);
+    int fd = store->dir_fd;
+    bool is_there;
+    int status = store_has(store, r->name, &is_there, err);
     if (status != DCP_OK) return status;
     if (!is_there) {
         if (renameat(fd, r->tmp, fd, r->name) != 0)
@@ -240,7 +246,7 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = take_name(store, r, err);
     if (status != DCP_OK) return status;
-    r->taken = 1;
+    r->taken = true;
     status = store_sync(store, err);
     return status != DCP_OK ? status : store_lock_check_name(store->lock, err);
 }
@@ -304,7 +310,7 @@ static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
  * between is omitted if there is only one leader, or if all ranks know that there is nothing to
  * clear. */
 static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
-    const int leads = store_leads(store);
+    const bool leads = store_leads(store);
     int status = DCP_OK;
     if (leads && (store->nodes == 1 || store->clears_way)) status = clear_way(store, r, err);
     if (store->nodes > 1 && store->clears_way) status = comm_agree(store->comm, status, err);
@@ -340,12 +346,12 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
         return status;
     }
     store_returned_note(store);
-    store->abandon_pending = 0;
-    store->has_tmp = 0;
+    store->abandon_pending = false;
+    store->has_tmp = false;
     if (store_leads(store)) tidy_up(store, step, &r);
-    store->has_unread = 0;
+    store->has_unread = false;
     store->newest_intact = step;
-    store->has_intact = 1;
+    store->has_intact = true;
     if (store->nodes == 1) store_retain_look(store, &kept);
     status = store_retain(store, step, &kept, err);
     free(kept.steps);
@@ -369,7 +375,7 @@ void store_rollback(dcp_store *store, uint64_t step) {
     char tmp[NAME_MAX + 1];
     dcp_error err;
     if (!store->has_tmp) return;
-    store->has_tmp = 0;
+    store->has_tmp = false;
     name_tmp(store, step, tmp);
     if (store_clear(store, tmp, &err) == DCP_OK) return;
     store_log(store, DCP_LOG_WARNING, "an unfinished save stays: %s", err.message);

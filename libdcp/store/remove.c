@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@
 typedef struct removal {
     uint64_t step;
     char name[64], aside[STORE_WRITER_FOLDER_PATH], old[NAME_MAX + 1];
-    int is_there, is_aside, was_latest;
+    bool is_there, is_aside, was_latest;
     io_unshared *claim;
 } removal;
 
@@ -107,7 +108,7 @@ static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
     dcp_step *steps;
     size_t n;
     uint64_t newest = UINT64_MAX;
-    int found;
+    bool found;
     int status = store_newest(store, &steps, &n, &newest, &found, err);
     free(steps);
     if (status || !store_leads(store)) return status;
@@ -124,7 +125,7 @@ static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
 /* Collective: removes the step from all nodes or from none, unless finish_removal fails on some
  * node. */
 static int take_from_all(dcp_store *store, removal *r, dcp_error *err) {
-    const int leads = store_leads(store);
+    const bool leads = store_leads(store);
     int status = comm_agree(store->comm, leads ? take_aside(store, r, err) : DCP_OK, err);
     if (!status) status = comm_agree(store->comm, leave_latest(store, r, err), err);
     if (!status)
@@ -134,7 +135,7 @@ static int take_from_all(dcp_store *store, removal *r, dcp_error *err) {
 }
 
 static int remove_step_named(dcp_store *store, removal *r, dcp_error *err) {
-    const int leads = store_leads(store);
+    const bool leads = store_leads(store);
     dcp_error why;
     int status = comm_agree(store->comm, leads ? find_named(store, r, err) : DCP_OK, err);
     uint64_t is_there = (uint64_t)r->is_there;
@@ -161,7 +162,7 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!status && (status = remove_step_named(store, &r, err)))
         status = store_find_cause(store, status, err); /* another writer may be the cause */
     format_hold_unclaim(r.claim);
-    if (!status && store->has_unread && store->unread == step) store->has_unread = 0;
+    if (!status && store->has_unread && store->unread == step) store->has_unread = false;
     return status;
 }
 
@@ -174,8 +175,8 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
 /* Returns the step's turn, or NO_TURN if it must remain. `newest` is the newest step that all nodes
  * have, not counting steps that are about to be set aside. */
 static uint64_t turn_of(const dcp_store *store, const dcp_step *step, uint64_t newest) {
-    int goes_aside = store->abandon_pending && step->step > store->continue_from;
-    int is_intact = store->has_intact && step->step == store->newest_intact;
+    bool goes_aside = store->abandon_pending && step->step > store->continue_from;
+    bool is_intact = store->has_intact && step->step == store->newest_intact;
     if (step->kind == DCP_STEP_ABANDONED) return step->step;
     if (step->kind == DCP_STEP_PARTIAL || is_intact || store_is_pinned(store, step->step))
         return NO_TURN;
@@ -196,12 +197,12 @@ static uint64_t find_turn(const dcp_store *store, const dcp_step *steps, size_t 
 
 /* Removes the steps with that turn from this node, except those that a reader holds. Returns true
  * if any was removed. */
-static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
-                   uint64_t turn) {
+static bool give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
+                    uint64_t turn) {
     dcp_error why;
-    int given_up = 0;
+    bool given_up = false;
     for (size_t i = 0; i < n; i++) {
-        int kept;
+        bool kept;
         if (turn_of(store, &steps[i], newest) != turn) continue;
         if (store_discard_unheld(store, steps[i].name, &kept, &why)) {
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
@@ -210,7 +211,7 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
         if (kept) continue;
         store_log(store, DCP_LOG_WARNING, "%s/%s is given up to make room", store->dir,
                   steps[i].name);
-        given_up = 1;
+        given_up = true;
     }
     return given_up;
 }
@@ -220,7 +221,7 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
  * step. */
 static int give_up_next(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                         uint64_t *from, uint64_t *made, dcp_error *err) {
-    int leads = store_leads(store);
+    bool leads = store_leads(store);
     uint64_t turn = leads ? find_turn(store, steps, n, newest, *from) : NO_TURN;
     int status = comm_allreduce(store->comm, &turn, 1, DCP_REDUCE_MIN, err);
     if (status) return status;
@@ -234,7 +235,7 @@ int store_room_make(dcp_store *store, uint64_t *from, int *made, dcp_error *err)
     dcp_step *steps = NULL;
     size_t n = 0;
     uint64_t newest = store_newest_limit(store), gone = 0;
-    int found;
+    bool found;
     int status = store_newest(store, &steps, &n, &newest, &found, err);
     status = comm_agree(store->comm, status, err);
     if (!found) newest = 0;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ static int collect_members(const restoration *r, int ranks, char **out, dcp_erro
     char *own = read_members(r, ranks);
     uint64_t source = own ? (uint64_t)comm->rank : UINT64_MAX, bytes = 3;
     int status = comm_allreduce(comm, &source, 1, DCP_REDUCE_MIN, err);
-    int is_source = !status && source == (uint64_t)comm->rank;
+    bool is_source = !status && source == (uint64_t)comm->rank;
     if (is_source) bytes = strlen(own) + 1;
     if (!status && source != UINT64_MAX)
         status = comm_broadcast(comm, &bytes, sizeof bytes, (int)source, err);
@@ -94,9 +95,9 @@ static int write_about(const restoration *r, const redundancy_survey *s, const c
     json_t *about =
         json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step, "shards", shards);
     json_t *theirs = core_json_read(members, strlen(members), NULL);
-    int failed = !about || !theirs || store_domains_describe(r->store, about) ||
-                 json_object_set_new(about, "survives", json_integer(r->survives)) ||
-                 json_object_update_missing(about, theirs);
+    bool failed = !about || !theirs || store_domains_describe(r->store, about) ||
+                  json_object_set_new(about, "survives", json_integer(r->survives)) ||
+                  json_object_update_missing(about, theirs);
     char *text = failed ? NULL : core_json_text(about, JSON_COMPACT);
     status = text ? format_about_write(r->folder, r->store->options.tool, s->world, text, err)
                   : core_fail_memory(err, 4096);

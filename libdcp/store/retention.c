@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,36 +29,36 @@ void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages)
     io_identify(fd, mark->identity);
 }
 
-static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
+static bool is_ours(const dcp_store *store, int fd, uint64_t pages) {
     uint64_t identity[4];
     io_identify(fd, identity);
     for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (!memcmp(store->marks[i].identity, identity, sizeof identity))
             return store->marks[i].pages == pages;
-    return 0;
+    return false;
 }
 
-int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
+bool store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
     char recycled[PATH_MAX], folder[STORE_WRITER_FOLDER_PATH];
-    if (!store->n_marks) return 0;
+    if (!store->n_marks) return false;
     store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
     if (snprintf(recycled, sizeof recycled, "%s/%s/%s", store->dir, folder, name) >=
         (int)sizeof recycled)
-        return 0;
+        return false;
     int fd = open(recycled, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return 0;
-    int fits = is_ours(store, fd, pages) && io_is_alone(fd);
+    if (fd < 0) return false;
+    bool fits = is_ours(store, fd, pages) && io_is_alone(fd);
     close(fd);
-    if (fits && rename(recycled, path) == 0) return 1;
+    if (fits && rename(recycled, path) == 0) return true;
     unlink(recycled); /* it can't be used, but its space is needed */
-    return 0;
+    return false;
 }
 
 /* Returns true if this rank has written files of the step, so they can be recycled. */
-static int store_recycle_is_written(const dcp_store *store, uint64_t step) {
+static bool store_recycle_is_written(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
-        if (store->marks[i].step == step) return 1;
-    return 0;
+        if (store->marks[i].step == step) return true;
+    return false;
 }
 
 void store_recycle_drop(dcp_store *store) {
@@ -82,7 +83,8 @@ int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_er
 /* Returns DCP_ERR_BUSY if this entry is a step that a reader holds. */
 static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const dcp_store *store = ctx;
-    int is_folder, status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
+    bool is_folder;
+    int status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
     if (status || !is_folder || e->d_name[0] == '.') return status;
     return format_hold_is_held(dirfd(of), e->d_name)
                ? core_fail_at(err, DCP_ERR_BUSY, store->dir, "a reader holds %s", e->d_name)
@@ -91,15 +93,15 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
 
 /* Returns true if a reader holds the former step in this folder, or any step inside the folder, or
  * if that can't be determined. */
-static int is_held(dcp_store *store, const char *name) {
-    if (format_hold_is_held(store->dir_fd, name)) return 1;
+static bool is_held(dcp_store *store, const char *name) {
+    if (format_hold_is_held(store->dir_fd, name)) return true;
     const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
     return status && status != DCP_ERR_NOT_FOUND;
 }
 
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err) {
     if (is_held(store, trash)) {
-        store->has_trash = 1;
+        store->has_trash = true;
         return DCP_OK;
     }
     if (store_directory_remove(store->dir_fd, trash) != 0)
@@ -116,7 +118,7 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     return status ? status : store_remove_trash(store, trash, err);
 }
 
-int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err) {
+int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err) {
     io_unshared *claim;
     *kept = !format_hold_claim(store->dir_fd, name, &claim);
     int status = *kept ? DCP_OK : store_discard(store, name, err);
@@ -125,7 +127,7 @@ int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_erro
 }
 
 int store_clear(dcp_store *store, const char *name, dcp_error *err) {
-    int is_there;
+    bool is_there;
     const int status = store_has(store, name, &is_there, err);
     if (status != DCP_OK || !is_there) return status;
     if (format_hold_is_held(store->dir_fd, name)) return store_discard(store, name, err);
@@ -160,7 +162,7 @@ static void sweep_folder(dcp_store *store, const char *folder, const char *start
 void store_sweep(dcp_store *store) {
     char own[STORE_WRITER_FOLDER_PATH];
     if (!store->has_trash || store_lock_check(store->lock, NULL)) return;
-    store->has_trash = 0;
+    store->has_trash = false;
     store_writer_folder_entry(store, "", own);
     sweep_folder(store, "", STORE_TRASH);
     sweep_folder(store, own, STORE_WRITER_OLD);
@@ -196,7 +198,7 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
  * A step that some node lacks can't be the result. So if the nodes' newest steps differ, the search
  * continues at the lowest of them. */
 static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
-                            int *found, dcp_error *err) {
+                            bool *found, dcp_error *err) {
     for (uint64_t limit = *step;;) {
         comm_vote v = {0};
         uint64_t next = format_list_newest_below(steps, n, limit);
@@ -213,18 +215,18 @@ static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, u
     }
 }
 
-int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, int *found,
+int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, bool *found,
                  dcp_error *err) {
     *steps = NULL;
     *n = 0;
-    *found = 0;
+    *found = false;
     int status = store_leads(store) ? dcp_steps_list(store->dir, steps, n, err) : DCP_OK;
     if (store->nodes > 1) status = comm_agree(store->comm, status, err);
     return status ? status : find_newest_step(store, *steps, *n, step, found, err);
 }
 
 uint64_t store_newest_limit(const dcp_store *store) {
-    int goes_back = store->abandon_pending && store->continue_from < UINT64_MAX;
+    bool goes_back = store->abandon_pending && store->continue_from < UINT64_MAX;
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
@@ -232,10 +234,10 @@ uint64_t store_newest_limit(const dcp_store *store) {
  * there are fewer, or if the newest step is not `published`. Collective, unless all nodes are known
  * to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
-                               uint64_t *oldest, int *found, dcp_error *err) {
-    const int are_same = store->nodes == 1 || (k->is_listed && k->are_same);
+                               uint64_t *oldest, bool *found, dcp_error *err) {
+    const bool are_same = store->nodes == 1 || (k->is_listed && k->are_same);
     int status = DCP_OK;
-    *found = 1;
+    *found = true;
     *oldest = UINT64_MAX;
     for (uint32_t i = 0; i < store->options.keep && *found && !status; i++) {
         uint64_t own = are_same ? format_list_newest_below(k->steps, k->n, *oldest) : 0;
@@ -243,7 +245,7 @@ static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t p
             status = find_newest_step(store, k->steps, k->n, oldest, found, err);
         else if ((*found = own > 0))
             *oldest = own - 1;
-        if (i == 0 && *oldest != published) *found = 0;
+        if (i == 0 && *oldest != published) *found = false;
     }
     return status;
 }
@@ -312,27 +314,27 @@ void store_unpin(dcp_store *store, uint64_t step) {
     pthread_mutex_unlock(&pins->lock);
 }
 
-int store_is_pinned(const dcp_store *store, uint64_t step) {
+bool store_is_pinned(const dcp_store *store, uint64_t step) {
     store_pins *pins = store->pins;
     pthread_mutex_lock(&pins->lock);
-    const int is_pinned = find_pin(pins, step) < pins->n;
+    const bool is_pinned = find_pin(pins, step) < pins->n;
     pthread_mutex_unlock(&pins->lock);
     return is_pinned;
 }
 
 /* Returns true if retention removes the step. An abandoned step counts as older than a complete one
  * of the same number. */
-static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
-    if (step->kind == DCP_STEP_PARTIAL) return 0;
+static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
+    if (step->kind == DCP_STEP_PARTIAL) return false;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
-    if (store->has_intact && step->step == store->newest_intact) return 0;
-    if (store_is_pinned(store, step->step)) return 0;
+    if (store->has_intact && step->step == store->newest_intact) return false;
+    if (store_is_pinned(store, step->step)) return false;
     return step->step < oldest;
 }
 
 int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_error *err) {
     uint64_t oldest;
-    int found;
+    bool found;
     dcp_error local;
     if (store->options.keep == 0) return DCP_OK;
     int status = find_oldest_to_keep(store, k, published, &oldest, &found, err);
@@ -381,10 +383,10 @@ int store_abandon(dcp_store *store, dcp_error *err) {
 
 /* Sets *found to whether the directory has steps after store->continue_from. Lists it through its
  * descriptor, since it is not at its path. */
-static int has_later(const dcp_store *store, int *found, dcp_error *err) {
+static int has_later(const dcp_store *store, bool *found, dcp_error *err) {
     dcp_step *steps;
     size_t n;
-    *found = 1;
+    *found = true;
     const int status = format_list_at(store->dir_fd, store->dir, &steps, &n, err);
     if (status != DCP_OK) return status;
     *found = format_list_newest_below(steps, n, UINT64_MAX) > store->continue_from + 1;
@@ -397,7 +399,7 @@ static int set_aside_here(dcp_store *store, uint64_t *is_done, dcp_error *err) {
     int status = store_lock_check(store->lock, &why);
     *is_done = status != DCP_ERR_NOT_FOUND;
     if (!*is_done && store_lock_is_removed(store->lock)) return DCP_OK;
-    int found = 1;
+    bool found = true;
     if (!*is_done && has_later(store, &found, NULL) == DCP_OK && !found) return DCP_OK;
     if (status)
         return core_fail_again(
@@ -414,6 +416,6 @@ int store_set_aside(dcp_store *store, dcp_error *err) {
     uint64_t is_done = 1;
     if (store_leads(store) && store->abandon_pending) status = set_aside_here(store, &is_done, err);
     status = comm_agree_least(store->comm, status, &is_done, 1, err);
-    if (status == DCP_OK && is_done) store->abandon_pending = 0;
+    if (status == DCP_OK && is_done) store->abandon_pending = false;
     return status;
 }

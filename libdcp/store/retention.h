@@ -1,6 +1,8 @@
 /* Which steps remain in a store, how the others are removed, and recycled files. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "store/store.h"
 
 /* Recycled files: the files of a removed step, which the next save overwrites.
@@ -19,8 +21,8 @@
 void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
 
 /* Not collective. If the recycled file `name` was recorded with the same `pages`, moves it to
- * `path` and returns 1. Otherwise removes the file, if it exists, and returns 0. */
-int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
+ * `path` and returns true. Otherwise removes the file, if it exists, and returns false. */
+bool store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
 /* Removes all recycled files. Does nothing on ranks that don't lead. */
 void store_recycle_drop(dcp_store *store);
@@ -46,7 +48,7 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
 /* Discards a step like store_discard, unless a reader holds it: then the step remains, and *kept is
  * 1. */
-int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err);
+int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err);
 
 /* Removes the entry, which is not a step. If a reader holds it, store_sweep removes it later. */
 int store_clear(dcp_store *store, const char *name, dcp_error *err);
@@ -83,7 +85,7 @@ int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, d
  * thread saves into the store. A step that was pinned twice must be unpinned twice. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
-int store_is_pinned(const dcp_store *store, uint64_t step);
+bool store_is_pinned(const dcp_store *store, uint64_t step);
 
 /* Returns NULL if memory is short. */
 struct store_pins *store_pins_make(void);
@@ -93,7 +95,7 @@ void store_pins_free(struct store_pins *pins);
  * *steps to the leader's steps, which the caller frees, even after a failure. Sets *step to the
  * newest step below the given *step (UINT64_MAX: the newest of all) that is complete on every node.
  * Sets *found to 0 if there is none. */
-int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, int *found,
+int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, bool *found,
                  dcp_error *err);
 /* Returns the initial *step for store_newest; it excludes steps that are about to be set aside. */
 uint64_t store_newest_limit(const dcp_store *store);

@@ -18,6 +18,7 @@
 #include <ctype.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +60,12 @@ static uint64_t parse_save(const char *text) {
 
 /* Reads what about.json says about the save. Sets *is_read to 1 if the file exists and is
  * intact. */
-static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
+static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, bool *is_read,
                      dcp_error *err) {
     char folder[PATH_MAX];
     json_t *about = NULL;
     dcp_error why;
-    *is_read = 0;
+    *is_read = false;
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, s->step->name) >= PATH_MAX)
         return DCP_OK;
     const int status = format_about_parse(folder, &about, &why);
@@ -77,7 +78,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
                                store->options.private_dirs
                                    ? "that step away, and redundancy rebuilds what is lost"
                                    : "that file away, since the step can be loaded without it");
-    *is_read = 1;
+    *is_read = true;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
     store_lineage_read(lineage, about, s->save >> WRITER_BITS);
     json_decref(about);
@@ -88,15 +89,16 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
  * complete step is enough, or, if it is missing or damaged, that of the next older step: the store
  * has all saves of the run, and each save records what the earlier ones recorded. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
-    int is_read = 0, status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
+    bool is_read = false;
+    int status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
     own->list = calloc(own->n + 1, sizeof *own->list);
     if (!own->list) return core_fail_memory(err, (own->n + 1) * sizeof *own->list);
     for (size_t i = own->n; i-- > 0 && !status;) {
         own->list[i].step = &own->steps[i];
-        const int counts = store->options.private_dirs
-                               ? own->steps[i].kind != DCP_STEP_PARTIAL
-                               : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
+        const bool counts = store->options.private_dirs
+                                ? own->steps[i].kind != DCP_STEP_PARTIAL
+                                : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
         store_lineage said = {0};
         if (counts) status = read_save(store, &own->list[i], &said, &is_read, err);
         store_lineage_follow(&own->lineage, &said);
@@ -148,7 +150,7 @@ static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
         uint64_t word = mine ? mine->save << 1 : word_without(own, limit);
         status = comm_allreduce(store->comm, &word, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
-        const int is_past = mine && mine->save && mine->save << 1 < word;
+        const bool is_past = mine && mine->save && mine->save << 1 < word;
         status = comm_agree(store->comm, is_past ? set_aside(store, mine, err) : DCP_OK, err);
         if (status) return status;
     }
@@ -193,7 +195,7 @@ static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err)
 
 int store_returned_settle(dcp_store *store, dcp_error *err) {
     enum { LAST, SAID, UNSAID, NOW, WORDS };
-    const int leads = store_leads(store);
+    const bool leads = store_leads(store);
     node_steps own = {0};
     int status = leads ? read_steps(store, &own, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
@@ -206,7 +208,7 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
     }
     if (!status) status = comm_allreduce(store->comm, most, WORDS, DCP_REDUCE_MAX, err);
     store->save_number = later_of(most[LAST] + 1, most[NOW]);
-    const int are_same = most[SAID] == ~most[UNSAID];
+    const bool are_same = most[SAID] == ~most[UNSAID];
     if (!status && !are_same) status = settle_all(store, &own, err);
     if (!status && !are_same) status = unite(store, &own.lineage, err);
     store->lineage = own.lineage;
@@ -223,7 +225,7 @@ typedef struct returned_news {
 
 /* Returns true if the lineage of the store's own saves implies `past` as well. So if a step is past
  * because of `past` and exists nevertheless, somebody has renamed it back. */
-static int has_known(const dcp_store *store, const store_lineage *run, store_past past) {
+static bool has_known(const dcp_store *store, const store_lineage *run, store_past past) {
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
@@ -238,12 +240,12 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
     return earliest;
 }
 
-static int is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
-                   const returned_news *news) {
+static bool is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
+                    const returned_news *news) {
     const store_past own = {step->step - 1, said->last + 1}; /* implied if the step is past */
-    if (!said->last || said->id != news->run->id) return 0;
+    if (!said->last || said->id != news->run->id) return false;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
-        return 1;
+        return true;
     return store_lineage_has(news->run, own) && !has_known(store, news->run, own);
 }
 
@@ -251,7 +253,8 @@ static int forget_step(dcp_store *store, const dcp_step *step, const returned_ne
                        dcp_error *err) {
     node_step s = {.step = step};
     store_lineage said = {0};
-    int is_read, status = read_save(store, &s, &said, &is_read, err);
+    bool is_read;
+    int status = read_save(store, &s, &said, &is_read, err);
     if (status || !is_past(store, step, &said, news)) return status;
     status = store_abandon_step(store, step, "the run went on without it while this store was away",
                                 err);

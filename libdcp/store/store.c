@@ -15,12 +15,12 @@
 #include "io/look.h"
 #include "io/publish.h"
 
-static int says(store_past a, store_past b) { return a.to <= b.to && a.number >= b.number; }
+static bool says(store_past a, store_past b) { return a.to <= b.to && a.number >= b.number; }
 
-int store_lineage_has(const store_lineage *lineage, store_past past) {
+bool store_lineage_has(const store_lineage *lineage, store_past past) {
     for (uint64_t i = 0; i < lineage->n; i++)
-        if (says(lineage->pasts[i], past)) return 1;
-    return 0;
+        if (says(lineage->pasts[i], past)) return true;
+    return false;
 }
 
 void store_lineage_add(store_lineage *lineage, store_past past) {
@@ -42,10 +42,10 @@ void store_lineage_follow(store_lineage *lineage, const store_lineage *other) {
 }
 
 store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch) {
-    const int has_dropped = lineage->n == STORE_PASTS;
+    const bool has_dropped = lineage->n == STORE_PASTS;
     for (uint64_t i = 0; i < branch->n && branch->id == lineage->id; i++) {
         const store_past past = branch->pasts[i];
-        const int may_be_dropped = has_dropped && past.number < lineage->pasts[0].number;
+        const bool may_be_dropped = has_dropped && past.number < lineage->pasts[0].number;
         if (!may_be_dropped && !store_lineage_has(lineage, past)) return past;
     }
     return (store_past){0, 0};
@@ -78,9 +78,9 @@ int store_lineage_describe(const store_lineage *lineage, json_t *about) {
 
 /* Functions of an open store; most of them do not access its directory. */
 
-int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
+bool store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
 
-int store_is_own(const dcp_store *store) { return store->process == getpid(); }
+bool store_is_own(const dcp_store *store) { return store->process == getpid(); }
 
 int store_check_own(const dcp_store *store, dcp_error *err) {
     if (store_is_own(store)) return DCP_OK;
@@ -120,7 +120,7 @@ int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_e
     return core_fail_path(status, path, err);
 }
 
-int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error *err) {
+int store_has(const dcp_store *store, const char *name, bool *is_there, dcp_error *err) {
     const int status = io_look(store->dir_fd, name, NULL, err);
     *is_there = status == DCP_OK;
     if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
@@ -137,8 +137,8 @@ int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
     store_settle(store);
     store->continue_from = step;
     store->back_number = store->save_number;
-    store->abandon_pending = 1;
-    if (store->newest_intact > step) store->has_intact = 0; /* it is set aside */
+    store->abandon_pending = true;
+    if (store->newest_intact > step) store->has_intact = false; /* it is set aside */
     return DCP_OK;
 }
 
@@ -146,6 +146,6 @@ int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_mark_intact: store is NULL");
     store_settle(store);
     store->newest_intact = step;
-    store->has_intact = 1;
+    store->has_intact = true;
     return DCP_OK;
 }

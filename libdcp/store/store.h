@@ -57,7 +57,7 @@ void store_lineage_follow(store_lineage *lineage, const store_lineage *other);
 store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch);
 
 /* Returns true if the lineage implies `past`. */
-int store_lineage_has(const store_lineage *lineage, store_past past);
+bool store_lineage_has(const store_lineage *lineage, store_past past);
 
 struct json_t;
 
@@ -111,33 +111,33 @@ struct dcp_store {
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
     uint64_t save_number;             /* number of the next save: see store/returned.c */
     store_lineage lineage;            /* what the saves so far record; valid on leaders */
-    int is_contested;                 /* see store/lock.h */
+    bool is_contested;                /* see store/lock.h */
     uint64_t continue_from;           /* later steps are abandoned before the first publication */
     uint64_t back_number; /* if the run went back after the last save: save_number at that time;
                              else 0 */
-    int abandon_pending;
+    bool abandon_pending;
     uint64_t newest_intact; /* the step loaded or saved last */
-    int has_intact;
+    bool has_intact;
     uint64_t unread; /* a step that a save may replace: see store_allow_replacement */
-    int has_unread;
+    bool has_unread;
     store_found found; /* about the current save */
-    int has_tmp;       /* the leader has created the save's temporary folder */
-    int clears_way; /* some node may have a step with the save's name, or steps to set aside; equal
+    bool has_tmp;      /* the leader has created the save's temporary folder */
+    bool clears_way; /* some node may have a step with the save's name, or steps to set aside; equal
                        on all ranks */
-    int has_trash;  /* readers held removed steps: see store_sweep */
+    bool has_trash;  /* readers held removed steps: see store_sweep */
     struct store_pins *pins;            /* steps that `keep` does not remove: see store_pin */
     store_written marks[STORE_WRITTEN]; /* used in turn */
     size_t n_marks;                     /* number of marks made since the open */
-    int told_of_striping;               /* it was logged that Lustre refused a layout */
+    bool told_of_striping;              /* it was logged that Lustre refused a layout */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };
 
 /* Returns true if this rank leads its node. */
-int store_leads(const dcp_store *store);
+bool store_leads(const dcp_store *store);
 
 /* Returns true if this process opened the store. A process that was forked from that process takes
  * no part in the store's saves. */
-int store_is_own(const dcp_store *store);
+bool store_is_own(const dcp_store *store);
 /* Returns DCP_ERR_STATE in a process that did not open the store. Not collective. */
 int store_check_own(const dcp_store *store, dcp_error *err);
 
@@ -152,7 +152,7 @@ int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_e
 
 /* Sets *is_there to whether the store's directory has the entry `name`. Fails if that can't be
  * determined. */
-int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error *err);
+int store_has(const dcp_store *store, const char *name, bool *is_there, dcp_error *err);
 
 /* Makes the entries of the store's directory durable. */
 int store_sync(const dcp_store *store, dcp_error *err);

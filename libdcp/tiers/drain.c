@@ -8,6 +8,7 @@
 #include "tiers/drain.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,9 +77,9 @@ static int find_own_datasets(tiers_drain *d, dcp_error *err) {
 
 /* Sets *box to the part of the dataset that this rank copies. For shards that is the whole dataset,
  * if this rank is the file's reader; in layout global it is this rank's share of the tensor.
- * Returns 0 if the rank copies nothing of it. */
-static int share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const reader_dataset *p,
-                    dcp_box *box) {
+ * Returns false if the rank copies nothing of it. */
+static bool share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const reader_dataset *p,
+                     dcp_box *box) {
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
         *box = format_index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
@@ -199,7 +200,7 @@ void tiers_drain_stop(const dcp_tiers *tiers, tier *t) {
     if (t->drain && tiers_is_abandoned(tiers, t->drain->step)) core_task_cancel(&t->drain->task);
 }
 
-int tiers_drain_is_done(tier *t) { return !t->drain || core_task_is_done(&t->drain->task); }
+bool tiers_drain_is_done(tier *t) { return !t->drain || core_task_is_done(&t->drain->task); }
 
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     tiers_drain *d = t->drain;

@@ -1,6 +1,8 @@
 /* Filling one store from the files of another one, in a thread, while further saves are made. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "core/task.h"
 #include "save/request.h"
 #include "tiers/tier_list.h"
@@ -28,8 +30,8 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
 /* Cancels the filling if its step is abandoned, without waiting. A call on one rank is enough to
  * end it on all ranks. */
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t);
-/* Returns 1 if tiers_drain_finish would return on this rank without waiting. */
-int tiers_drain_is_done(tier *t);
+/* Returns true if tiers_drain_finish would return on this rank without waiting. */
+bool tiers_drain_is_done(tier *t);
 /* Waits until the filling has ended, and records the outcome. Does nothing if the tier is not being
  * filled. */
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t);

@@ -9,6 +9,7 @@
 #include "tiers/tier_list.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +49,13 @@ int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
     }
     if (status) return status;
     for (size_t i = 0; i < tiers->n; i++) store_returned_go_back(tiers->list[i].store);
-    tiers->goes_back = 0;
+    tiers->goes_back = false;
     return DCP_OK;
 }
 
 int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_continue_from: tiers is NULL");
-    tiers->goes_back = 1;
+    tiers->goes_back = true;
     tiers->back_to = step;
     return DCP_OK;
 }
@@ -213,7 +214,7 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
 
 /* Rebuilds missing files of the step from redundancy, and with every_byte also damaged ones. First
  * waits for the threads that work on the store. */
-static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
+static int rebuild(loading *l, const dcp_tiers_step *which, bool every_byte, dcp_error *err) {
     tier *t = &l->tiers->list[which->tier];
     int files = 0;
     store_settle(t->store);
@@ -233,9 +234,9 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_error why;
     l->tiers->rebuilt = 0;
     int status = load_step(l, which, err);
-    const int unread = status == DCP_ERR_IO;
+    const bool unread = status == DCP_ERR_IO;
     if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
-    int rebuilt = rebuild(l, which, 1, &why);
+    int rebuilt = rebuild(l, which, true, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
     /* without redundancy, the damage is the better message; and an unread file may be intact */
     if (!rebuilt || unread || !t->store->groups) return status;
@@ -263,14 +264,14 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
 
 /* Lists the steps again. If `which` is no longer among them, sets *is_gone to 1 and *c to the new
  * list. */
-static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
+static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, bool *is_gone,
                       dcp_error *err) {
     candidates now;
     int status = list_wanted(l, &now, err);
     if (status) return status;
-    *is_gone = 1;
+    *is_gone = true;
     for (size_t i = 0; i < now.n; i++)
-        if (now.list[i].step == which->step && now.list[i].tier == which->tier) *is_gone = 0;
+        if (now.list[i].step == which->step && now.list[i].tier == which->tier) *is_gone = false;
     if (*is_gone) {
         free(c->list);
         *c = now;
@@ -301,7 +302,8 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
         const dcp_tiers_step *which = &c->list[i], *next = i + 1 < c->n ? which + 1 : NULL;
-        int is_gone = 0, status = try_step(l, which, &why);
+        bool is_gone = false;
+        int status = try_step(l, which, &why);
         if (!status) {
             note_loaded(l, which);
             if (step) *step = which->step;
@@ -338,7 +340,7 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
 static int take_list(loading *l, dcp_error *err) {
     const dcp_tiers *tiers = l->tiers;
     char *here = getcwd(NULL, 0);
-    const int is_elsewhere = tiers->folder && (!here || strcmp(here, tiers->folder));
+    const bool is_elsewhere = tiers->folder && (!here || strcmp(here, tiers->folder));
     int status = DCP_OK;
     free(here);
     for (size_t i = 0; i < tiers->n && !status; i++) {

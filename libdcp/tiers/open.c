@@ -1,6 +1,7 @@
 /* Opening and closing a list of stores. The first store usually gets saves from memory, and shares
  * the caller's communicator. Every other store has its own communicator, since it is filled while
  * saves go into the first store. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,7 +135,7 @@ static void end_fillings(dcp_tiers *tiers) {
 
 void dcp_tiers_close(dcp_tiers *tiers) {
     if (!tiers) return;
-    const int is_own = tiers->process == getpid();
+    const bool is_own = tiers->process == getpid();
     if (is_own) end_fillings(tiers);
     for (size_t i = 0; i < tiers->n; i++) {
         dcp_comm *comm = tiers->list[i].comm;

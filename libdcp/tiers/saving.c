@@ -2,6 +2,7 @@
  * values that all of them know and from one all-reduce about which stores are still being filled.
  * Other stores are filled from a save after the caller has waited for it, so the caller's thread
  * changes a store only while no save into it is in flight. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +15,14 @@
 #include "tiers/drain.h"
 #include "tiers/tier_list.h"
 
-static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
-    const int gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);
-    if (gets_step || tiers_has_step(tiers, t, step)) return 0;
+static bool is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
+    const bool gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);
+    if (gets_step || tiers_has_step(tiers, t, step)) return false;
     return tiers_is_owed(tiers, t) || (t->given.every && step % t->given.every == 0);
 }
 
 int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
-    int due = 0;
+    bool due = false;
     for (size_t i = 0; tiers && i < tiers->n; i++) due |= is_due(tiers, &tiers->list[i], step);
     return due;
 }
@@ -56,7 +57,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (!t->waiting) continue;
-        t->waiting = 0;
+        t->waiting = false;
         if (status)
             tiers_note_missed(t, tiers->flight_step);
         else if (!tiers_is_abandoned(tiers, tiers->flight_step))
@@ -79,7 +80,7 @@ static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
 
 /* Sets busy[i] to a value other than 0 if any rank is still filling store i. */
 static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
-    int any = 0;
+    bool any = false;
     for (size_t i = 0; i < tiers->n; i++) {
         any |= tiers->list[i].drain != NULL;
         busy[i] = !tiers_drain_is_done(&tiers->list[i]);
@@ -118,9 +119,9 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
 /* Returns true if the store is due and takes part in the save. `busy` is set if the store is still
  * being filled: then this function waits for the filling or, with DCP_BUSY_REFUSE, leaves the store
  * out. */
-static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
+static bool takes_part(dcp_tiers *tiers, tier *t, uint64_t step, bool busy, dcp_busy when_busy) {
     if (!busy) tiers_drain_finish(tiers, t);
-    if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
+    if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return false;
     tiers_drain_finish(tiers, t);
     return is_due(tiers, t, step);
 }
@@ -152,7 +153,7 @@ static tier *take_first(dcp_tiers *tiers) {
         tier *t = &tiers->list[i];
         if (t->waiting && (!first || (first->failed && !t->failed))) first = t;
     }
-    if (first) first->waiting = 0;
+    if (first) first->waiting = false;
     return first;
 }
 
@@ -177,7 +178,7 @@ static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy
 int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_options *options,
                       dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_prepare: tiers is NULL");
-    int busy = tiers->flight != NULL;
+    bool busy = tiers->flight != NULL;
     for (size_t i = 0; i < tiers->n; i++) busy |= tiers->list[i].drain != NULL;
     if (busy)
         return core_fail(
@@ -209,9 +210,9 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (status)
-            t->waiting = 0;
+            t->waiting = false;
         else if (t->waiting || t == first)
-            t->asked = 0; /* later requests are for the save after this one */
+            t->asked = false; /* later requests are for the save after this one */
     }
     return status;
 }
@@ -263,7 +264,7 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
         swap_memory(tiers, t);
         tiers_note(t, step, outcome);
-        if (!outcome) t->asked = 0, saved++;
+        if (!outcome) t->asked = false, saved++;
         if (outcome) failed = t, failure = outcome;
         if (outcome == DCP_ERR_COMM) break;
     }

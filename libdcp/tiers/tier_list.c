@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,25 +157,25 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
               (unsigned long long)step, t->store->dir, err->message);
 }
 
-int tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step) {
+bool tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step) {
     return tiers->goes_back && step > tiers->back_to;
 }
 
-int tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step) {
+bool tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step) {
     return t->has_step && t->step == step && !tiers_is_abandoned(tiers, step);
 }
 
-int tiers_is_owed(const dcp_tiers *tiers, const tier *t) {
-    if (t->asked) return 1;
-    if (!t->has_missed || tiers_is_abandoned(tiers, t->missed)) return 0;
+bool tiers_is_owed(const dcp_tiers *tiers, const tier *t) {
+    if (t->asked) return true;
+    if (!t->has_missed || tiers_is_abandoned(tiers, t->missed)) return false;
     return !t->is_made_good || tiers_is_abandoned(tiers, t->made_good);
 }
 
 void tiers_note_missed(tier *t, uint64_t step) {
     if (t->has_missed && !t->is_made_good) return; /* an earlier step is still missing */
     t->missed = step;
-    t->has_missed = 1;
-    t->is_made_good = 0;
+    t->has_missed = true;
+    t->is_made_good = false;
 }
 
 void tiers_note(tier *t, uint64_t step, int status) {
@@ -185,10 +186,10 @@ void tiers_note(tier *t, uint64_t step, int status) {
     }
     if (t->has_missed && !t->is_made_good) {
         t->made_good = step;
-        t->is_made_good = 1;
+        t->is_made_good = true;
     }
     t->step = step;
-    t->has_step = 1;
+    t->has_step = true;
 }
 
 void tiers_tell_store(const dcp_tiers *tiers, tier *t) {
@@ -199,22 +200,22 @@ void tiers_tell_store(const dcp_tiers *tiers, tier *t) {
     }
     if (t->tells_unread) store_allow_replacement(t->store, t->unread);
     t->tells_intact &= t->is_marked;
-    t->tells_unread = 0;
+    t->tells_unread = false;
 }
 
-static void note_intact(const dcp_tiers *tiers, tier *t, uint64_t step, int is_marked) {
+static void note_intact(const dcp_tiers *tiers, tier *t, uint64_t step, bool is_marked) {
     t->step = step;
-    t->has_step = 1;
+    t->has_step = true;
     store_pin(t->store, step);
     if (t->tells_intact) store_unpin(t->store, t->intact);
     t->intact = step;
-    t->tells_intact = 1;
+    t->tells_intact = true;
     t->is_marked = is_marked;
     tiers_tell_store(tiers, t);
 }
 
 void tiers_note_intact(const dcp_tiers *tiers, tier *t, uint64_t step) {
-    note_intact(tiers, t, step, 0);
+    note_intact(tiers, t, step, false);
 }
 
 uint64_t tiers_marks(const dcp_tiers *tiers) {
@@ -238,19 +239,19 @@ uint64_t tiers_asks(const dcp_tiers *tiers) {
  * the step counts as present. */
 static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     char name[64];
-    int found = 0;
+    bool found = false;
     format_name_write(name, "", t->intact);
-    if (store_leads(t->store) && store_has(t->store, name, &found, NULL)) found = 1;
+    if (store_leads(t->store) && store_has(t->store, name, &found, NULL)) found = true;
     uint64_t is_there = (uint64_t)found;
     const int status = comm_allreduce(tiers->comm, &is_there, 1, DCP_REDUCE_MAX, err);
     if (status) return status;
-    t->is_marked = 0;
+    t->is_marked = false;
     if (!is_there) {
         tiers_log(tiers, DCP_LOG_WARNING,
                   "step %llu of %s was marked as intact (dcp_tiers_mark_intact) and is not there",
                   (unsigned long long)t->intact, t->store->dir);
         store_unpin(t->store, t->intact);
-        t->tells_intact = 0;
+        t->tells_intact = false;
         tiers_note_lost(t, t->intact);
     }
     tiers_tell_store(tiers, t);
@@ -265,35 +266,35 @@ int tiers_check_marks(dcp_tiers *tiers, dcp_error *err) {
 }
 
 void tiers_note_lost(tier *t, uint64_t step) {
-    if (t->step == step) t->has_step = 0;
+    if (t->step == step) t->has_step = false;
 }
 
 void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
     if (tiers_has_step(tiers, t, step)) return;
     t->unread = step;
-    t->tells_unread = 1;
+    t->tells_unread = true;
     tiers_tell_store(tiers, t);
 }
 
 /* The store may have a copy of the step to which the run went back, even if the list does not know
  * of the copy. Therefore a save of this step is allowed to replace such a copy. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t) {
-    if (tiers_is_abandoned(tiers, t->step)) t->has_step = 0;
-    if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = 0;
-    if (tiers_is_abandoned(tiers, t->missed)) t->has_missed = t->failed = 0;
+    if (tiers_is_abandoned(tiers, t->step)) t->has_step = false;
+    if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = false;
+    if (tiers_is_abandoned(tiers, t->missed)) t->has_missed = t->failed = false;
     tiers_note_unread(tiers, t, tiers->back_to);
 }
 
 int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
     if (!tiers || i >= tiers->n)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_mark_intact: no such store");
-    note_intact(tiers, &tiers->list[i], step, 1);
+    note_intact(tiers, &tiers->list[i], step, true);
     return DCP_OK;
 }
 
 int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
     if (!tiers || i >= tiers->n) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_ask: no such store");
-    tiers->list[i].asked = 1;
+    tiers->list[i].asked = true;
     return DCP_OK;
 }
 

@@ -1,6 +1,8 @@
 /* A list of stores: the caller's description of each store, and the list's state. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "dcp/tiers.h"
 #include "save/context.h"
 #include "store/store.h"
@@ -13,19 +15,19 @@ typedef struct tier {
     char *domain;   /* this rank's; NULL: its host */
     dcp_comm *comm; /* for filling the store; NULL: no thread can do that */
     dcp_store *store;
-    int asked;   /* due at the next save, whatever `every` says */
-    int failed;  /* the last save into it failed */
-    int waiting; /* to be filled once the save in flight has ended */
+    bool asked;   /* due at the next save, whatever `every` says */
+    bool failed;  /* the last save into it failed */
+    bool waiting; /* to be filled once the save in flight has ended */
     /* What the list knows of the store; changed only by tiers/tier_list.c. `step` is the step that
      * it got last. A save of `missed` failed, so the store is due until it has got a later step,
      * `made_good`. */
     uint64_t step, missed, made_good;
-    int has_step, has_missed, is_made_good;
+    bool has_step, has_missed, is_made_good;
     /* What must be passed on to the store once no thread works on it. Until then `intact` is
      * pinned. */
     uint64_t intact, unread;
-    int tells_intact, tells_unread;
-    int is_marked; /* the caller named `intact`; whether it exists was not checked yet */
+    bool tells_intact, tells_unread;
+    bool is_marked; /* the caller named `intact`; whether it exists was not checked yet */
     struct tiers_drain *drain; /* NULL: it is not being filled */
 } tier;
 
@@ -42,8 +44,8 @@ struct dcp_tiers {
     int loads_only; /* dcp_tiers_options.loads_only */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
-    int rebuilt;   /* files of the loaded step that were rebuilt */
-    int goes_back; /* steps after back_to are to be set aside */
+    int rebuilt;    /* files of the loaded step that were rebuilt */
+    bool goes_back; /* steps after back_to are to be set aside */
     uint64_t back_to;
     save_memory memory; /* lent to the store that a save goes into */
     dcp_saving *flight; /* NULL: none */
@@ -80,13 +82,13 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
 
 /* Returns true if the run has gone back to before the step. Then the next save sets it aside, and
  * what the list knows of it no longer counts. */
-int tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step);
+bool tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step);
 
 /* Returns true if, as far as the list knows, the store has the step. */
-int tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step);
+bool tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step);
 
 /* Returns true if the store is due regardless of its `every`. */
-int tiers_is_owed(const dcp_tiers *tiers, const tier *t);
+bool tiers_is_owed(const dcp_tiers *tiers, const tier *t);
 
 /* Records the status of a save of `step` into the tier. */
 void tiers_note(tier *t, uint64_t step, int status);

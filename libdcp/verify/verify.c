@@ -6,6 +6,7 @@
  * are joined; only rank 0 compares them with the tables and reports. */
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,8 @@ typedef struct verifier {
     comm_stop stop;
     verify_sums *sums;
     uint64_t file_bytes, redundancy_bytes, done, damages;
-    int usable;  /* the tables are valid and fit together */
-    int is_part; /* a private store's folder, with only some of the step's shards */
+    bool usable;  /* the tables are valid and fit together */
+    bool is_part; /* a private store's folder, with only some of the step's shards */
 } verifier;
 
 /* Reports a damage in one line, on rank 0 only. */
@@ -133,9 +134,9 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
 }
 
 /* Reads the tables of all files, and reports damaged ones. */
-static int read_tables(verifier *v, int *usable, dcp_error *err) {
+static int read_tables(verifier *v, bool *usable, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
-    *usable = 1;
+    *usable = true;
     for (size_t i = 0; i < ckpt->n_files; i++) {
         dcp_error e;
         format_file *file = &ckpt->files[i];
@@ -144,7 +145,7 @@ static int read_tables(verifier *v, int *usable, dcp_error *err) {
         file->path = format_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
         int status = format_tables_read(file, &e);
-        if (status) *usable = 0;
+        if (status) *usable = false;
         status = absorb_damage(v, status, &e, err);
         if (status) return status;
         v->file_bytes += file->ub.file_bytes;
@@ -257,9 +258,9 @@ static void fill_tables(const format_file *file, unsigned char **tables, unsigne
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
 
-static int same_offsets(const format_file *file, const format_row *rows, const h5_skeleton *s) {
+static bool same_offsets(const format_file *file, const format_row *rows, const h5_skeleton *s) {
     for (uint64_t i = 0; i < file->ub.rows; i++)
-        if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
+        if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return false;
     return s->file_bytes == file->ub.file_bytes;
 }
 
@@ -267,14 +268,14 @@ static int same_offsets(const format_file *file, const format_row *rows, const h
  * the bytes that the file has outside tensor data. The checksum in the user block shows that. HDF5
  * lays out the file again in memory, and never opens the file itself, so forged metadata cannot
  * mislead it. */
-static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
+static int is_own_metadata(const format_file *file, bool *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];
     format_row *rows = core_array(ub->rows + 1, sizeof *rows);
     h5_skeleton s = {0};
     int status = DCP_OK;
-    *ours = 0;
+    *ours = false;
     if (!all || !rows) {
         status = core_fail_memory(err, bytes + ub->rows * sizeof *rows);
         goto free_all;
@@ -320,7 +321,7 @@ static void judge_row(verifier *v, format_file *file, const format_row *row) {
 static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     char line[4300];
     dcp_error e;
-    int ours = 1;
+    bool ours = true;
     if (!v->options->on_note) return DCP_OK;
     int status = is_own_metadata(file, &ours, &e);
     if (status) {

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <mpi.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static const shape layer_shapes[PER_LAYER] = {
 static const char *const sections[] = {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
 #define SECTIONS (sizeof sections / sizeof *sections)
 
-static void describe_outer(bench_tensor *t, const char *section, int is_norm, uint64_t hidden,
+static void describe_outer(bench_tensor *t, const char *section, bool is_norm, uint64_t hidden,
                            uint64_t vocab) {
     snprintf(t->path, sizeof t->path, "/%s/model.%s.weight", section,
              is_norm ? "norm" : "embed_tokens");
@@ -85,8 +86,8 @@ static void describe_in_layer(bench_tensor *t, const char *section, uint64_t lay
 static void describe_tensors(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab) {
     bench_tensor *t = work->tensors;
     for (size_t s = 0; s < SECTIONS; s++) {
-        describe_outer(t++, sections[s], 0, hidden, vocab);
-        describe_outer(t++, sections[s], 1, hidden, vocab);
+        describe_outer(t++, sections[s], false, hidden, vocab);
+        describe_outer(t++, sections[s], true, hidden, vocab);
         for (uint64_t layer = 0; layer < layers; layer++)
             for (size_t k = 0; k < PER_LAYER; k++)
                 describe_in_layer(t++, sections[s], layer, &layer_shapes[k], hidden);
@@ -189,16 +190,16 @@ typedef struct bench {
     const char *dir;
     uint64_t repeats, copies;
     dcp_engine engine;
-    int dry_run, repeated, trust;
+    bool dry_run, repeated, trust;
 } bench;
 
 /* Returns true if about.json names this program, or with `by_other` if it names another program. */
-static int is_by(const char *folder, int by_other) {
+static bool is_by(const char *folder, bool by_other) {
     char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
+    if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return false;
     json_t *about = json_load_file(path, 0, NULL);
     const char *tool = json_string_value(json_object_get(about, "tool"));
-    int is = tool && (strcmp(tool, BENCH_TOOL) != 0) == by_other;
+    bool is = tool && (strcmp(tool, BENCH_TOOL) != 0) == by_other;
     json_decref(about);
     return is;
 }
@@ -209,7 +210,7 @@ static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
     snprintf(trash, sizeof trash, "%s/.trash-%s", dir, name);
-    if (!is_by(step, 0) || rename(step, trash) != 0) return;
+    if (!is_by(step, false) || rename(step, trash) != 0) return;
     snprintf(file, sizeof file, "%s/state.h5", trash);
     unlink(file);
     snprintf(file, sizeof file, "%s/about.json", trash);
@@ -252,7 +253,7 @@ static int check_dir(const launch *job, const char *dir) {
     for (size_t i = 0; i < n && status == PROGRAM_DONE; i++) {
         char step[PATH_MAX];
         snprintf(step, sizeof step, "%s/%s", dir, steps[i].name);
-        if (is_by(step, 1))
+        if (is_by(step, true))
             status = program_refuse("%s: belongs to another program; choose another folder", step);
     }
     free(steps);
@@ -328,7 +329,7 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 /* Saves once, synchronously or, with `async`, in the background. The stall of a background save is
  * the time until the call returns. Its processor time is that of all threads except this one, which
  * sleeps meanwhile. */
-static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
+static int save_once(bench *b, dcp_store *store, uint64_t step, bool async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;
     const dcp_save_options options = {.size = sizeof options,
                                       .engine = b->engine,
@@ -350,7 +351,7 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
     return status;
 }
 
-static int bench_save(bench *b, int async) {
+static int bench_save(bench *b, bool async) {
     dcp_error err = {0};
     dcp_store *store;
     int steps = check_dir(&b->job, b->dir);
@@ -365,7 +366,7 @@ static int bench_save(bench *b, int async) {
         status = save_once(b, store, ++step, async, &err);
         if (status != DCP_OK) break;
         remove_steps_before(&b->job, b->dir, step);
-        b->repeated = 1;
+        b->repeated = true;
     }
     dcp_store_close(store);
     return status == DCP_OK ? PROGRAM_DONE : program_report(&err);
@@ -377,7 +378,7 @@ static int check_sizes(const bench *b) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     if (dcp_checkpoint_open(b->job.comm, b->dir, &ckpt, &err)) return program_report(&err);
-    int same = dcp_checkpoint_tensors(ckpt) == b->work.n;
+    bool same = dcp_checkpoint_tensors(ckpt) == b->work.n;
     for (size_t i = 0; i < b->work.n && same; i++) {
         const dcp_tensor *want = &b->work.tensors[i].tensor;
         const dcp_tensor *have = dcp_checkpoint_find(ckpt, want->path);
@@ -437,7 +438,7 @@ static void print_planned(const bench *b, const char *op) {
     char text[32];
     uint64_t newest = find_newest(&b->job, b->dir);
     if (b->job.rank != 0) return;
-    int loads = strcmp(op, "load") == 0;
+    bool loads = strcmp(op, "load") == 0;
     printf("%s %s/step-%08" PRIu64 ": %zu tensors, %s, by %d %s, repeat %" PRIu64 "\n",
            loads ? "read" : "write", b->dir, loads ? newest : newest + 1, b->work.n,
            program_bytes_text(b->work.bytes, text), b->job.size,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ int json_text_write(const json_t *value, size_t flags, FILE *out) {
 
 int json_text_write_file(json_t *value, const char *path) {
     FILE *out = fopen(path, "wx");
-    int failed = !out || json_text_write(value, JSON_SORT_KEYS, out);
+    bool failed = !out || json_text_write(value, JSON_SORT_KEYS, out);
     if (out) failed |= fclose(out) != 0;
     json_decref(value);
     return failed ? program_fail_errno("cannot write", path) : 0;
@@ -35,11 +36,11 @@ int json_text_write_file(json_t *value, const char *path) {
 
 /* Conversions that dcp_convert does not offer: of types that fp64 cannot represent, and to text. */
 
-int element_is_float(dcp_dtype dtype) {
+bool element_is_float(dcp_dtype dtype) {
     return !element_is_integer(dtype) && !element_is_complex(dtype);
 }
 
-int element_is_complex(dcp_dtype dtype) { return dtype == DCP_C64 || dtype == DCP_C128; }
+bool element_is_complex(dcp_dtype dtype) { return dtype == DCP_C64 || dtype == DCP_C128; }
 
 enum { BATCH = 256 };
 
@@ -93,7 +94,7 @@ void element_to_complex(dcp_dtype dtype, const void *in, uint64_t n, double *out
     }
 }
 
-int element_is_integer(dcp_dtype dtype) {
+bool element_is_integer(dcp_dtype dtype) {
     return dtype != DCP_F64 && dtype != DCP_F32 && dtype != DCP_F16 && dtype != DCP_BF16 &&
            dtype != DCP_F8_E4M3 && dtype != DCP_F8_E5M2 && dtype != DCP_F8_E8M0 &&
            !element_is_complex(dtype);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <dcp/tensor.h>
@@ -24,8 +25,8 @@ int json_text_write_file(json_t *value, const char *path);
 
 /* Returns true for real floating-point types, from which a cast can convert; false for integers and
  * booleans. */
-int element_is_float(dcp_dtype dtype);
-int element_is_complex(dcp_dtype dtype);
+bool element_is_float(dcp_dtype dtype);
+bool element_is_complex(dcp_dtype dtype);
 
 /* out[n] = in[n] as fp64. Exact, except for 64-bit integers above 2^53. Complex numbers become
  * their absolute value, which is rounded. */
@@ -36,7 +37,7 @@ void element_to_complex(dcp_dtype dtype, const void *in, uint64_t n, double *out
 
 /* Returns true if the type is an integer or a boolean. element_integer returns the exact value of
  * such an element. */
-int element_is_integer(dcp_dtype dtype);
+bool element_is_integer(dcp_dtype dtype);
 __int128 element_integer(dcp_dtype dtype, const void *element);
 
 /* Formats one element, such as "-1.5", "7", "nan", "true" or "1-0.5j". Reals have enough digits to

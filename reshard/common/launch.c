@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,12 +37,12 @@ void progress_bar_update(progress_bar *bar, uint64_t done, uint64_t total) {
             program_bytes_text((uint64_t)((double)done / elapsed), speed));
     fflush(stderr);
     bar->last_s = now;
-    bar->shown = 1;
+    bar->shown = true;
 }
 
 void progress_bar_end(progress_bar *bar) {
     if (bar->shown) fputs("\r\033[K", stderr);
-    bar->on = bar->shown = 0;
+    bar->on = bar->shown = false;
 }
 
 /* MPI is initialized only if a launcher's environment variables are set, because MPI_Init takes a
@@ -80,7 +81,7 @@ int launch_start(launch *job) {
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
         return program_fail(PROGRAM_FAILED, "MPI_Init failed: start the program alone, or with the "
                                             "mpirun of the MPI that it was built with");
-    job->mpi = 1;
+    job->mpi = true;
     if (dcp_comm_from_mpi(MPI_COMM_WORLD, &job->comm, &err)) return program_report(&err);
     job->rank = dcp_comm_rank(job->comm);
     job->size = dcp_comm_size(job->comm);
@@ -142,7 +143,7 @@ static int newest_complete(const char *dir, char name[64], char older[64]) {
     return 0;
 }
 
-static int starts_with(const char *text, const char *start) {
+static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
@@ -154,10 +155,10 @@ int step_path_is_step(const char *folder) {
         starts_with(name, ".abandoned-step-"))
         return 1;
     DIR *d = opendir(dir);
-    int found = 0;
+    bool found = false;
     errno = 0;
     for (struct dirent *e; d && !found && (e = readdir(d));)
-        if (starts_with(e->d_name, "shard-") || strcmp(e->d_name, "state.h5") == 0) found = 1;
+        if (starts_with(e->d_name, "shard-") || strcmp(e->d_name, "state.h5") == 0) found = true;
     const int code = errno;
     if (d) closedir(d);
     errno = code;

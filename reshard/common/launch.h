@@ -1,6 +1,7 @@
 /* The start of a tool on one rank or several, its argument CKPT, and its progress bar. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,7 @@
 typedef struct progress_bar {
     const char *what;
     double start_s, last_s;
-    int on, shown;
+    bool on, shown;
 } progress_bar;
 
 void progress_bar_start(progress_bar *bar, const char *what);
@@ -28,7 +29,7 @@ void progress_bar_end(progress_bar *bar);
 typedef struct launch {
     dcp_comm *comm;
     int rank, size;
-    int mpi; /* whether MPI is initialized */
+    bool mpi; /* whether MPI is initialized */
 } launch;
 
 /* Returns 0, or the exit status. */

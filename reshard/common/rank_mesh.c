@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,7 @@ const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]) {
 }
 
 /* Returns true if the text is a dimension that a rule can have: 0 to 7, or "none". */
-static int is_dim(const char *text) {
+static bool is_dim(const char *text) {
     return strcmp(text, "none") == 0 ||
            (text[0] >= '0' && text[0] < '0' + DCP_MAX_DIMS && !text[1]);
 }
@@ -316,7 +317,7 @@ int rank_mesh_boxes(const rank_mesh *m, const dcp_tensor *tensor, rank_mesh_cut 
     return kept;
 }
 
-int rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank) {
+bool rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank) {
     int at[RANK_MESH_AXES];
     find_place(m, rank, at);
     return at[RANK_MESH_REPLICATE] == 0 && (at[RANK_MESH_TP] == 0 || cut.dim >= 0);

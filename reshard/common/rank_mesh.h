@@ -13,6 +13,7 @@
 
 #include <dcp/checkpoint.h>
 #include <dcp/tensor.h>
+#include <stdbool.h>
 
 enum {
     RANK_MESH_AXES = 3,
@@ -78,4 +79,4 @@ int rank_mesh_boxes(const rank_mesh *m, const dcp_tensor *tensor, rank_mesh_cut 
 
 /* Returns true if the rank's own file holds its boxes. If several ranks have equal boxes, only the
  * file of the lowest of these ranks holds them. */
-int rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank);
+bool rank_mesh_keeps(const rank_mesh *m, rank_mesh_cut cut, int rank);

@@ -1,5 +1,6 @@
 #include "common/tensor_names.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "models/params.h"
 #include "programs/program.h"
 
-static int has_start(const char *text, const char *start) {
+static bool has_start(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
@@ -44,7 +45,7 @@ void tensor_names_free(tensor_names *names) {
 
 /* Returns the wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if there is none. leads:
  * searches only wrappers whose part is at the beginning of all names; otherwise only the others. */
-static size_t wrapper_at(const char *at, int leads) {
+static size_t wrapper_at(const char *at, bool leads) {
     size_t w = 0;
     while (w < MODEL_WRAPPERS &&
            (model_wrappers[w].leads != leads || !has_start(at, model_wrappers[w].part)))
@@ -57,7 +58,7 @@ static size_t wrapper_at(const char *at, int leads) {
 static void unwrap(char *name, unsigned *found) {
     char *to = name;
     for (const char *at = name; *at;) {
-        const size_t w = wrapper_at(at, 0), dot = strcspn(at, ".");
+        const size_t w = wrapper_at(at, false), dot = strcspn(at, ".");
         const size_t length = dot + (at[dot] == '.');
         if (w < MODEL_WRAPPERS) {
             if (found) *found |= 1u << w;
@@ -101,7 +102,7 @@ static int list_unwrapped(const char *const *list, size_t n, tensor_names *names
  * other. */
 static void find_leading(const unwrapped_names *u, tensor_names *names) {
     while (u->n) {
-        const size_t w = wrapper_at(u->list[0] + names->leading, 1);
+        const size_t w = wrapper_at(u->list[0] + names->leading, true);
         if (w == MODEL_WRAPPERS) return;
         for (size_t i = 1; i < u->n; i++) {
             if (strncmp(u->list[i], u->list[0], names->leading) != 0) return;
@@ -160,7 +161,7 @@ static int count_renamed(const char *const *list, size_t n, tensor_names *names)
     return 0;
 }
 
-int tensor_names_find(const char *const *list, size_t n, int unwraps, tensor_names *names) {
+int tensor_names_find(const char *const *list, size_t n, bool unwraps, tensor_names *names) {
     unwrapped_names u = {0};
     int status = unwraps ? list_unwrapped(list, n, names, &u) : 0;
     if (status == 0 && unwraps) find_leading(&u, names);
@@ -199,8 +200,8 @@ typedef struct check_report {
     size_t n, of_kind[KINDS], differences, listed;
 } check_report;
 
-static int is_number(const char *from, const char *text, size_t length) {
-    const int begins = from == text || from[-1] == '.';
+static bool is_number(const char *from, const char *text, size_t length) {
+    const bool begins = from == text || from[-1] == '.';
     return length > 0 && begins && (from[length] == '.' || from[length] == ' ');
 }
 
@@ -294,8 +295,11 @@ static int compare_config(const weights_asked *asked, const model *m, weights_fo
     size_t n;
     check_report r = {.where = asked->where};
     const model_param **params = list_params(m, &n);
-    const found_tensors found = {
-        .where = asked->where, .prefix = "", .list = asked->list, .n = asked->n, .weights_only = 1};
+    const found_tensors found = {.where = asked->where,
+                                 .prefix = "",
+                                 .list = asked->list,
+                                 .n = asked->n,
+                                 .weights_only = true};
     int status = params ? 0 : program_no_memory();
     if (status == 0 && model_weights_compare(params, n, &found, note_difference, &r, &err))
         status = program_report(&err);
@@ -313,14 +317,14 @@ static const char *message(const dcp_error *err) {
     return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
 }
 
-static int is_dropout(const char *key) {
+static bool is_dropout(const char *key) {
     static const char *const ends[] = {"drop", "dropout", "dropout_prob"};
     const size_t n = strlen(key);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         const size_t m = strlen(ends[i]);
-        if (n >= m && strcmp(key + n - m, ends[i]) == 0) return 1;
+        if (n >= m && strcmp(key + n - m, ends[i]) == 0) return true;
     }
-    return 0;
+    return false;
 }
 
 /* Returns a copy of the configuration in which dropout is 0. dcp-train refuses dropout, but no

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "programs/model_files.h"
@@ -20,7 +21,7 @@ typedef struct tensor_rename {
 typedef struct tensor_names {
     tensor_rename *renames;
     size_t n;
-    int unwraps;    /* wrappers' parts are removed from names */
+    bool unwraps;   /* wrappers' parts are removed from names */
     size_t leading; /* if `unwraps`: the bytes that are removed at the beginning of each name */
     size_t unwrapped[MODEL_WRAPPERS]; /* the number of the model's names from which the part of each
                                        * wrapper was removed */
@@ -34,7 +35,7 @@ void tensor_names_free(tensor_names *names);
 
 /* With `unwraps`, finds the parts of wrappers in the model's n names. Counts the names that each
  * --rename changes. */
-int tensor_names_find(const char *const *list, size_t n, int unwraps, tensor_names *names);
+int tensor_names_find(const char *const *list, size_t n, bool unwraps, tensor_names *names);
 /* Reports which parts are removed from names; the message begins with `where`. Fails if a --rename
  * changes no name. */
 int tensor_names_tell(const char *where, const tensor_names *names);
@@ -51,8 +52,8 @@ typedef struct weights_asked {
     const json_t *config;
     const dcp_tensor *const *list; /* in ascending order; their paths are names */
     size_t n;
-    int by_training; /* dcp-train will load the tensors, so values in config.json that it refuses
-                      * are reported, too; 0: transformers will load them */
+    bool by_training; /* dcp-train will load the tensors, so values in config.json that it refuses
+                       * are reported, too; false: transformers will load them */
 } weights_asked;
 
 typedef struct weights_found {

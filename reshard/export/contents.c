@@ -2,6 +2,7 @@
  * files. */
 #include "export/contents.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,11 @@
 #define OPTIMIZER "/optimizer/"
 #define COUNTS OPTIMIZER "step/"
 
-static int starts_with(const char *text, const char *start) {
+static bool starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-int export_contents_find_names(const dcp_checkpoint *ckpt, int unwraps, tensor_names *names) {
+int export_contents_find_names(const dcp_checkpoint *ckpt, bool unwraps, tensor_names *names) {
     const char **list = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *list);
     size_t n = 0;
     if (!list) return program_no_memory();
@@ -49,7 +50,7 @@ static char *name_optimizer(const char *path, const export_settings *s) {
 }
 
 static int add_item(export_contents *contents, const dcp_tensor *tensor, const export_settings *s,
-                    int optimizer) {
+                    bool optimizer) {
     export_item *item = &contents->items[contents->n];
     *item = (export_item){.source = tensor->path, .stored = tensor->dtype, .tensor = *tensor};
     item->tensor.path = optimizer ? name_optimizer(tensor->path, s)
@@ -84,7 +85,7 @@ static int add_counts(const dcp_checkpoint *ckpt, const export_settings *s, size
     json_t *meta =
         core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
     const json_t *since = json_object_get(meta, "moments_since");
-    const int is_trained = json_is_object(json_object_get(meta, "optimizer"));
+    const bool is_trained = json_is_object(json_object_get(meta, "optimizer"));
     const char *slot = n > first ? contents->items[first].source : OPTIMIZER;
     const size_t length = strlen(OPTIMIZER) + strcspn(slot + strlen(OPTIMIZER), "/") + 1;
     int status = 0;
@@ -135,7 +136,7 @@ static int check_distinct(const export_contents *contents, const export_part *pa
 }
 
 static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, const char *left_out,
-                       int optimizer, export_contents *contents) {
+                       bool optimizer, export_contents *contents) {
     const char *section = optimizer ? OPTIMIZER : MODEL;
     export_part *part = &contents->parts[contents->n_parts++];
     *part = (export_part){.stem = optimizer ? "optimizer" : "model", .first = contents->n};
@@ -243,9 +244,9 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
     export_contents contents = {
         .items = calloc(2 * dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
     if (!contents.items) return program_no_memory();
-    int status = add_section(ckpt, settings, left_out, 0, &contents);
+    int status = add_section(ckpt, settings, left_out, false, &contents);
     if (status == 0 && settings->with_optimizer)
-        status = add_section(ckpt, settings, left_out, 1, &contents);
+        status = add_section(ckpt, settings, left_out, true, &contents);
     if (status == 0) status = make_files(&contents, settings);
     *out = contents;
     if (status) export_contents_free(out);
@@ -285,16 +286,16 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt) {
 
 /* Returns true if the configuration ties the weights. GPT-2's weights are tied unless its
  * configuration says otherwise. */
-static int is_tied(const dcp_checkpoint *ckpt) {
+static bool is_tied(const dcp_checkpoint *ckpt) {
     json_t *config = export_contents_config(ckpt);
     const json_t *tie = json_object_get(config, "tie_word_embeddings");
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    int tied = tie && !json_is_null(tie) ? json_is_true(tie) : type && strcmp(type, "gpt2") == 0;
+    bool tied = tie && !json_is_null(tie) ? json_is_true(tie) : type && strcmp(type, "gpt2") == 0;
     json_decref(config);
     return tied;
 }
 
-static int is_alike(const dcp_tensor *a, const dcp_tensor *b) {
+static bool is_alike(const dcp_tensor *a, const dcp_tensor *b) {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
 }
@@ -375,10 +376,11 @@ static const dcp_tensor **list_exported(const export_contents *contents) {
     return list;
 }
 
-static int has_adapters(const export_contents *contents) {
+static bool has_adapters(const export_contents *contents) {
     for (size_t i = 0; i < contents->parts[0].n; i++)
-        if (strstr(contents->items[contents->parts[0].first + i].tensor.path, ".lora_")) return 1;
-    return 0;
+        if (strstr(contents->items[contents->parts[0].first + i].tensor.path, ".lora_"))
+            return true;
+    return false;
 }
 
 int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *settings,

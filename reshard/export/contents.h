@@ -5,6 +5,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <dcp/checkpoint.h>
@@ -55,7 +56,7 @@ typedef struct export_contents {
 } export_contents;
 
 typedef struct export_settings {
-    int hdf5, cast, with_optimizer, allow_mismatch;
+    bool hdf5, cast, with_optimizer, allow_mismatch;
     tensor_names names;
     dcp_dtype dtype;         /* of the model's floating-point tensors, if `cast` is set */
     uint64_t max_file_bytes; /* the most bytes of data in a safetensors file; a file with a single
@@ -76,7 +77,7 @@ void export_contents_free(export_contents *contents);
 
 /* Determines the exported names of the checkpoint's model. With `unwraps`, removes wrappers'
  * parts. */
-int export_contents_find_names(const dcp_checkpoint *ckpt, int unwraps, tensor_names *names);
+int export_contents_find_names(const dcp_checkpoint *ckpt, bool unwraps, tensor_names *names);
 
 /* *out: the path of a copy of the embedding that need not be exported, because the configuration
  * ties the two and transformers makes the copy itself; NULL if there is none. Collective. */
@@ -95,7 +96,7 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt);
 int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents, const char *dir);
 /* Returns true if export_hdf5_file_create may have made the file: it is an HDF5 file with the mark
  * of an export or, from an earlier version, with the attribute `config`. */
-int export_hdf5_file_is_ours(const char *path);
+bool export_hdf5_file_is_ours(const char *path);
 
 /* An export as a folder that Hugging Face's transformers loads, with its tokenizer and voices. */
 

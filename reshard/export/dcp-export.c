@@ -2,6 +2,7 @@
  * file. */
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ typedef struct export_request {
     const char *ckpt, *format, *dtype_name, *max_shard_size, *rename;
     const char *voice, *voice_from; /* NULL if not given */
     char out[PATH_MAX];
-    int force, dry_run;
+    bool force, dry_run;
     export_settings what;
 } export_request;
 
@@ -31,7 +32,7 @@ static int parse_dtype(export_request *s) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(s->dtype_name, types[i].name) == 0) {
             s->what.dtype = types[i].dtype;
-            s->what.cast = 1;
+            s->what.cast = true;
             return 0;
         }
     return program_refuse("--dtype: '%s' is none of f32, bf16, f16", s->dtype_name);
@@ -91,7 +92,7 @@ static int parse_export(export_request *s, int argc, char **argv) {
                                      .about = about,
                                      .options = options,
                                      .dry_run = &s->dry_run,
-                                     .stops = 1};
+                                     .stops = true};
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;

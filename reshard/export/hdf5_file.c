@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <hdf5.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int create_datasets(export_contents *contents, hid_t file) {
     H5Pset_create_intermediate_group(links, 1);
     H5Pset_alloc_time(storage, H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(storage, H5D_FILL_TIME_NEVER);
-    H5Pset_obj_track_times(storage, 0);
+    H5Pset_obj_track_times(storage, false);
     int status = 0;
     for (size_t i = 0; status == 0 && i < contents->n; i++)
         status = create_dataset(&contents->items[i], file, links, storage);
@@ -84,7 +85,7 @@ static int create_datasets(export_contents *contents, hid_t file) {
 static hid_t open_unlocked(const char *path) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
-    H5Pset_file_locking(access, 0, 1);
+    H5Pset_file_locking(access, false, true);
 #endif
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
     H5Pclose(access);
@@ -92,11 +93,11 @@ static hid_t open_unlocked(const char *path) {
 }
 
 /* Earlier versions wrote no mark; they wrote the configuration if there was one. */
-int export_hdf5_file_is_ours(const char *path) {
+bool export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = open_unlocked(path);
-    if (file < 0) return 0;
-    int ours = H5Aexists(file, MARK) > 0 || H5Aexists(file, CONFIG) > 0;
+    if (file < 0) return false;
+    bool ours = H5Aexists(file, MARK) > 0 || H5Aexists(file, CONFIG) > 0;
     H5Fclose(file);
     return ours;
 }

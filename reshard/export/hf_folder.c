@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +28,13 @@
 
 enum { BYTES = 256, FIRST_OTHER = 0x100 };
 
-static int is_seen(unsigned byte) {
+static bool is_seen(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
 
 /* Encodes a character below U+0800 as UTF-8. */
 static void put_utf8(unsigned character, char out[3]) {
-    const int is_one = character < 0x80;
+    const bool is_one = character < 0x80;
     out[0] = (char)(is_one ? character : 0xc0 | character >> 6);
     out[1] = (char)(is_one ? 0 : 0x80 | (character & 0x3f));
     out[2] = 0;
@@ -65,22 +66,22 @@ static json_t *tokenizer(void) {
                      "decoder", byte_level(), "model", model);
 }
 
-static int has_tokenizer(const dcp_checkpoint *ckpt) {
+static bool has_tokenizer(const dcp_checkpoint *ckpt) {
     static const char section[] = "/files/";
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
         if (strncmp(path, section, strlen(section)) == 0 &&
             model_files_is_tokenizer(path + strlen(section)))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 /* Returns true if dcp-train trained the model: its checkpoints record the data that were read. */
-static int is_trained(const dcp_checkpoint *ckpt) {
+static bool is_trained(const dcp_checkpoint *ckpt) {
     const char *text = dcp_checkpoint_json(ckpt);
     json_t *meta = core_json_read(text, strlen(text), NULL);
-    const int is = json_is_object(json_object_get(meta, "data"));
+    const bool is = json_is_object(json_object_get(meta, "data"));
     json_decref(meta);
     return is;
 }
@@ -133,12 +134,12 @@ static int find_table(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
-static int is_taken(const json_t *voices, uint64_t row) {
+static bool is_taken(const json_t *voices, uint64_t row) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)voices, name,
-                        value) if (json_integer_value(value) == (json_int_t)row) return 1;
-    return 0;
+                        value) if (json_integer_value(value) == (json_int_t)row) return true;
+    return false;
 }
 
 /* Chooses a row of the table that no voice has. An existing voice of the same name keeps its
@@ -291,11 +292,11 @@ static const char *torch_dtype(dcp_dtype dtype) {
  * transformers read only torch_dtype; newer ones read dtype, too. */
 static void set_dtype(json_t *config, dcp_dtype dtype) {
     static const char *const keys[] = {"dtype", "torch_dtype"};
-    int found = 0;
+    bool found = false;
     for (size_t i = 0; i < 2; i++) {
         if (!json_object_get(config, keys[i])) continue;
         json_object_set_new(config, keys[i], json_string(torch_dtype(dtype)));
-        found = 1;
+        found = true;
     }
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
@@ -369,7 +370,7 @@ static int write_index(const export_contents *contents, const export_part *part,
 static int make_parents(char *path, size_t from) {
     for (char *slash = path + from; (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        int failed = mkdir(path, 0777) && errno != EEXIST;
+        bool failed = mkdir(path, 0777) && errno != EEXIST;
         if (failed) return program_fail_errno("cannot make", path);
         *slash = '/';
     }

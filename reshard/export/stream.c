@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ typedef struct stream {
 
 /* Returns true if element i is infinite. dtype: a type to which a cast converts, F32, F16 or
  * BF16. */
-static int is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
+static bool is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
     if (dtype == DCP_F32) return (((const uint32_t *)elements)[i] & 0x7fffffff) == 0x7f800000;
     return (((const uint16_t *)elements)[i] & 0x7fff) == (dtype == DCP_F16 ? 0x7c00 : 0x7f80);
 }
@@ -132,7 +133,7 @@ static int write_output_range(output_file *out, int fd, uint64_t from, uint64_t 
 
 /* Writes the whole pages of the buffer. With `all`, also writes the rest; otherwise moves the rest,
  * a part of the last page, to the start of the buffer. */
-static int flush_output(output_file *out, int all) {
+static int flush_output(output_file *out, bool all) {
     uint64_t first = (out->from + PAGE - 1) / PAGE * PAGE, last = out->to / PAGE * PAGE;
     if (first > last) first = last = out->to;
     int status = write_output_range(out, out->fd, out->from, first);
@@ -155,7 +156,7 @@ static int flush_output(output_file *out, int all) {
 static int output_write(output_file *out, uint64_t offset, const void *data, uint64_t bytes) {
     int status = 0;
     if (out->from == out->to || out->base + out->to != offset) {
-        status = flush_output(out, 1);
+        status = flush_output(out, true);
         out->base = offset / PAGE * PAGE;
         out->from = out->to = offset % PAGE;
     }
@@ -164,7 +165,7 @@ static int output_write(output_file *out, uint64_t offset, const void *data, uin
         memcpy(out->buffer + out->to, (const char *)data + done, part);
         out->to += part;
         done += part;
-        if (out->to == BUFFER) status = flush_output(out, 0);
+        if (out->to == BUFFER) status = flush_output(out, false);
     }
     return status;
 }
@@ -173,7 +174,7 @@ static int output_write(output_file *out, uint64_t offset, const void *data, uin
  * file and returns `status`. Ignores a file that is not open. */
 static int output_close(output_file *out, int status) {
     if (out->fd < 0) return status;
-    if (status == 0) status = flush_output(out, 1);
+    if (status == 0) status = flush_output(out, true);
     if (status == 0 && fsync(out->fd)) status = program_fail_errno("cannot sync", out->path);
     if (out->direct >= 0) close(out->direct);
     close(out->fd);

@@ -9,6 +9,7 @@
 #include <glob.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,19 +60,19 @@ static void remove_leftovers(const char *path) {
 }
 
 /* Returns true if a running process is about to publish the replacement of `old`. */
-static int is_being_replaced(const char *old) {
+static bool is_being_replaced(const char *old) {
     char tmp[PATH_MAX];
     snprintf(tmp, sizeof tmp, "%.*s", (int)(strlen(old) - strlen(OLD)), old);
-    if (access(tmp, F_OK)) return 0;
+    if (access(tmp, F_OK)) return false;
     int fd = lock_folder(tmp);
     if (fd >= 0) close(fd);
     return fd < 0;
 }
 
-static int holds_model(const char *path) {
+static bool holds_model(const char *path) {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
     char file[PATH_MAX + 40];
-    int found = 0;
+    bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(file, sizeof file, "%s/%s", path, names[i]);
         found |= access(file, F_OK) == 0;
@@ -81,7 +82,7 @@ static int holds_model(const char *path) {
 
 /* Renames, but not onto an existing entry. On a file system without RENAME_NOREPLACE, a folder may
  * replace an empty folder. Returns 0, or -1 with errno. */
-static int rename_to_free(const char *from, const char *to, int is_folder) {
+static int rename_to_free(const char *from, const char *to, bool is_folder) {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
     if (is_folder) return access(to, F_OK) ? rename(from, to) : -1;
@@ -96,7 +97,7 @@ void export_target_recover(const char *path) {
         if (is_being_replaced(old)) continue;
         if (!holds_model(old))
             rmdir(old); /* removes it if it is empty; other contents are not ours */
-        else if (rename_to_free(old, path, 1) == 0)
+        else if (rename_to_free(old, path, true) == 0)
             program_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)
             export_target_remove(old);
@@ -175,30 +176,30 @@ static int replace_folder(const char *tmp, const char *path) {
     return status;
 }
 
-int export_target_publish(const char *tmp, const char *file, const char *path, int replace) {
+int export_target_publish(const char *tmp, const char *file, const char *path, bool replace) {
     char from[PATH_MAX + 80];
-    const int folder = file == NULL;
+    const bool folder = file == NULL;
     snprintf(from, sizeof from, "%s%s%s", tmp, folder ? "" : "/", folder ? "" : file);
     int status = sync_below(tmp); /* may take a long time */
     if (!status) status = launch_check_stopped();
     if (status) return status;
     if (folder && replace && access(path, F_OK) == 0) return replace_folder(tmp, path);
-    if (folder || replace ? rename(from, path) : rename_to_free(from, path, 0))
+    if (folder || replace ? rename(from, path) : rename_to_free(from, path, false))
         return program_fail_errno("cannot rename to", path);
     return sync_parent(path);
 }
 
-static int is_empty_folder(const char *path) {
+static bool is_empty_folder(const char *path) {
     int entries = 0;
     DIR *dir = opendir(path);
-    if (!dir) return 0;
+    if (!dir) return false;
     while (entries <= 2 && readdir(dir)) entries++;
     closedir(dir);
     return entries <= 2;
 }
 
 /* --force removes the entry that is replaced, so OUT must be an export of this program. */
-int export_target_check(const char *out, int hdf5, int replace) {
+int export_target_check(const char *out, bool hdf5, bool replace) {
     struct stat st;
     if (lstat(out, &st)) return 0;
     if (S_ISLNK(st.st_mode))
@@ -219,12 +220,12 @@ int export_target_check(const char *out, int hdf5, int replace) {
 
 /* Returns true if an export, of this checkpoint or of another one, may have made the entry
  * `name`. */
-static int may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
+static bool may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
         if (strncmp(path, "/files/", 7) || strncmp(path + 7, name, length)) continue;
-        if (!path[7 + length] || path[7 + length] == '/') return 1;
+        if (!path[7 + length] || path[7 + length] == '/') return true;
     }
     return model_files_is_exported(name);
 }
@@ -250,8 +251,8 @@ static int check_place(const dcp_checkpoint *ckpt, const char *out) {
     snprintf(name, sizeof name, "%s", out);
     if (!realpath(dcp_checkpoint_path(ckpt), step) || !realpath(dirname(copy), parent)) return 0;
     size_t length = strlen(step);
-    int in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
-    int like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
+    bool in_step = strncmp(parent, step, length) == 0 && (!parent[length] || parent[length] == '/');
+    bool like_step = strcmp(dirname(step), parent) == 0 && !strncmp(basename(name), "step-", 5);
     if (!in_step && !like_step) return 0;
     return program_refuse("%s: is in the checkpoint itself; choose a path outside of it", out);
 }

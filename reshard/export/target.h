@@ -3,11 +3,12 @@
 #pragma once
 
 #include <dcp/checkpoint.h>
+#include <stdbool.h>
 
 /* Functions return exit statuses, and report failures themselves. */
 
 /* Checks that `out` is free or, with `replace`, is an earlier export. */
-int export_target_check(const char *out, int hdf5, int replace);
+int export_target_check(const char *out, bool hdf5, bool replace);
 /* Makes the checks that depend on the checkpoint: `out` must lie outside of the checkpoint, and
  * contain only files that an export may have written. */
 int export_target_check_with(const dcp_checkpoint *ckpt, const char *out);
@@ -23,4 +24,4 @@ void export_target_remove(const char *path);
  * export is a folder, an empty folder. With `replace` it may be anything, and is removed. Returns
  * PROGRAM_USAGE if another program created `out` first. A signal that arrives before the rename
  * cancels it. On return everything is durable. */
-int export_target_publish(const char *tmp, const char *file, const char *out, int replace);
+int export_target_publish(const char *tmp, const char *file, const char *out, bool replace);

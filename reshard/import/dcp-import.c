@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 
 typedef struct import_request {
     const char *hf, *dst;
-    int force, take_over, dry_run, allow_mismatch, with_optimizer;
+    bool force, take_over, dry_run, allow_mismatch, with_optimizer;
 } import_request;
 
 /* The contents of the folder that is imported. */
@@ -61,7 +62,7 @@ static int parse_import(import_request *s, int argc, char **argv) {
                                      .about = about,
                                      .options = options,
                                      .dry_run = &s->dry_run,
-                                     .stops = 1};
+                                     .stops = true};
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -198,7 +199,7 @@ static int check_space(const char *path, uint64_t bytes) {
                         program_bytes_text(bytes, needed), program_bytes_text(room, there));
 }
 
-static void print_result(const import_request *s, const folder *f, int will) {
+static void print_result(const import_request *s, const folder *f, bool will) {
     char text[32];
     printf("%s%s/step-00000000: %zu tensors, %s", will ? "write " : "", s->dst,
            f->model.tensors.n + f->model.moment_tensors.n, program_bytes_text(f->bytes, text));

@@ -7,6 +7,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,18 +117,18 @@ static int is_safetensors(const struct dirent *entry) {
     return entry->d_name[0] != '.' && end && !end[strlen(".safetensors")];
 }
 
-static int is_read(const dcp_st_reader *reader, const char *name) {
+static bool is_read(const dcp_st_reader *reader, const char *name) {
     for (size_t i = 0; i < dcp_st_files(reader); i++) {
         const char *path = dcp_st_file(reader, i), *slash = strrchr(path, '/');
-        if (strcmp(slash ? slash + 1 : path, name) == 0) return 1;
+        if (strcmp(slash ? slash + 1 : path, name) == 0) return true;
     }
-    return 0;
+    return false;
 }
 
 /* Returns true for names that dcp-export --with-optimizer gives to files. */
-static int is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
+static bool is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
 
-void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer) {
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader, bool with_optimizer) {
     struct dirent **entries;
     int n = scandir(folder, &entries, is_safetensors, compare_entries), moments = 0;
     for (int i = 0; i < n; i++) {
@@ -279,7 +280,7 @@ static void strip(json_t *config) {
     }
 }
 
-static int has_adapters(const char *folder) {
+static bool has_adapters(const char *folder) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/adapter_config.json", folder);
     return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include <dcp/safetensors.h>
 #include <dcp/state.h>
@@ -30,7 +31,7 @@ void import_files_close(import_files *files);
 /* Reports on stderr which safetensors files of the folder are not imported, because they do not
  * belong to the model: the index does not name them, or there is no index. Without
  * `with_optimizer`, the optimizer's files are reported, too. */
-void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer);
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader, bool with_optimizer);
 
 /* If there is code in the folder, reports that it is not stored. */
 void import_note_code(const char *folder);

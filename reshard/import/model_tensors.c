@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static int find_names(import_model *model) {
     const char **list = calloc(n + 1, sizeof *list);
     if (!list) return program_no_memory();
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(model->reader, i)->path;
-    const int status = tensor_names_find(list, n, 1, &model->names);
+    const int status = tensor_names_find(list, n, true, &model->names);
     free(list);
     return status;
 }
@@ -43,7 +44,7 @@ static int refuse_twice(const import_tensors *tensors) {
     return 0;
 }
 
-static int list_tensors(const dcp_st_reader *reader, const tensor_names *names, int is_moments,
+static int list_tensors(const dcp_st_reader *reader, const tensor_names *names, bool is_moments,
                         import_tensors *out) {
     const size_t n = dcp_st_tensors(reader);
     out->list = calloc(n + 1, sizeof *out->list);
@@ -62,9 +63,9 @@ static int list_tensors(const dcp_st_reader *reader, const tensor_names *names, 
 
 int import_model_name(import_model *model) {
     int status = find_names(model);
-    if (status == 0) status = list_tensors(model->reader, &model->names, 0, &model->tensors);
+    if (status == 0) status = list_tensors(model->reader, &model->names, false, &model->tensors);
     if (status == 0 && model->moments)
-        status = list_tensors(model->moments, &model->names, 1, &model->moment_tensors);
+        status = list_tensors(model->moments, &model->names, true, &model->moment_tensors);
     return status;
 }
 
@@ -96,7 +97,7 @@ static const char *stored_name(const import_tensors *tensors, const dcp_tensor *
 }
 
 static int is_same_data(const import_model *model, const dcp_tensor *a, const dcp_tensor *b,
-                        char *memory, int *same, dcp_error *err) {
+                        char *memory, bool *same, dcp_error *err) {
     const uint64_t bytes = dcp_tensor_bytes(a);
     const char *x = stored_name(&model->tensors, a), *y = stored_name(&model->tensors, b);
     *same = a->dtype == b->dtype && dcp_tensor_bytes(b) == bytes;
@@ -114,7 +115,7 @@ static int is_same_data(const import_model *model, const dcp_tensor *a, const dc
  * it was trained. */
 static int note_untied(const char *folder, const import_model *model, const weights_found *found) {
     dcp_error err = {0};
-    int same = 1;
+    bool same = true;
     if (!found->copy || found->differences) return 0; /* reports one problem at a time */
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
     if (!memory) return program_no_memory();
@@ -130,7 +131,7 @@ static int note_untied(const char *folder, const import_model *model, const weig
 
 /* For a model that dcp-train does not know: returns true if `name` may be tied to the embedding,
  * because the configuration does not exclude it. */
-static int may_be_tied(const json_t *config, const char *name) {
+static bool may_be_tied(const json_t *config, const char *name) {
     static const char head[] = "lm_head.weight";
     const size_t n = strlen(name), m = sizeof head - 1;
     const json_t *text = json_object_get(config, "text_config");
@@ -148,8 +149,8 @@ static size_t note_absent(const char *folder, const json_t *config, const import
     const char *name;
     for (size_t i = 0; (name = dcp_st_absent(model->reader, i)); i++) {
         char *named = tensor_names_new(&model->names, name);
-        const int is_copy = found->tied && named && strcmp(named, "lm_head.weight") == 0;
-        const int is_guessed = *found->unknown && may_be_tied(config, name);
+        const bool is_copy = found->tied && named && strcmp(named, "lm_head.weight") == 0;
+        const bool is_guessed = *found->unknown && may_be_tied(config, name);
         free(named);
         if (is_copy) continue;
         program_note("%s: its index names tensor '%s', which no file holds%s", folder, name,
@@ -160,11 +161,14 @@ static size_t note_absent(const char *folder, const json_t *config, const import
 }
 
 int import_tensors_check(const char *folder, const json_t *config, const import_model *model,
-                         int allow) {
+                         bool allow) {
     weights_found found = {0};
     const dcp_tensor **list = list_named(&model->tensors);
-    const weights_asked asked = {
-        .where = folder, .config = config, .list = list, .n = model->tensors.n, .by_training = 1};
+    const weights_asked asked = {.where = folder,
+                                 .config = config,
+                                 .list = list,
+                                 .n = model->tensors.n,
+                                 .by_training = true};
     int status = list ? weights_report_print(&asked, &found) : program_no_memory();
     const size_t absent = status ? 0 : note_absent(folder, config, model, &found);
     if (status == 0) status = note_untied(folder, model, &found);
@@ -199,7 +203,7 @@ static int find_file(const char *folder, char *out, size_t size) {
                           folder, names[0]);
 }
 
-static int is_same_shape(const dcp_tensor *a, const dcp_tensor *b) {
+static bool is_same_shape(const dcp_tensor *a, const dcp_tensor *b) {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <dcp/safetensors.h>
@@ -41,7 +42,7 @@ void import_model_close(import_model *model);
  * set. A value in config.json that dcp-train would refuse is reported, but is no failure. Returns
  * an exit status. */
 int import_tensors_check(const char *folder, const json_t *config, const import_model *model,
-                         int allow);
+                         bool allow);
 
 /* The optimizer's state of a folder, as dcp-export --with-optimizer writes it: tensors SLOT.NAME
  * for each parameter NAME, and its count of updates, step.NAME. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static const char *const keys[] = {"same",  "close",  "changed", "dtype",
 
 /* The options of the list of rows. */
 typedef struct diff_listing {
-    int all; /* list equal rows, too */
+    bool all; /* list equal rows, too */
     inspect_rank sort;
     uint64_t top;   /* the most rows; 0: all */
     uint64_t depth; /* the depth of the modules to list; 0: list tensors instead */
@@ -43,7 +44,7 @@ typedef struct diff_output {
     const diff_listing *listing;
 } diff_output;
 
-static int differ(const diff_output *o) {
+static bool differ(const diff_output *o) {
     size_t alike = o->d->counts[DIFF_SAME] + o->d->counts[DIFF_CLOSE];
     return alike != o->d->n || o->meta_n > 0;
 }
@@ -127,7 +128,7 @@ static void print_modules_moved(const diff_output *o) {
 }
 
 static void print_diff_text(const diff_output *o) {
-    int first = 1;
+    bool first = true;
     if (o->listing->depth)
         print_modules_moved(o);
     else
@@ -137,7 +138,7 @@ static void print_diff_text(const diff_output *o) {
     for (int k = 0; k < DIFF_KINDS; k++) {
         if (!o->d->counts[k] && (k != DIFF_SAME || o->d->n)) continue;
         printf("%s%zu %s", first ? "" : ", ", o->d->counts[k], kinds[k]);
-        first = 0;
+        first = false;
     }
     if (o->meta) printf("; meta %s", o->meta_n ? "differs" : "the same");
     printf("\n");
@@ -198,9 +199,9 @@ static void print_diff_json(const diff_output *o) {
 }
 
 /* Sorts the rows or modules that are listed. Returns 0, or -1 if out of memory. */
-static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
+static int rank_rows(const inspect_differences *d, diff_output *o, bool json) {
     const diff_listing *l = o->listing;
-    const int all = l->all || (json && !l->top);
+    const bool all = l->all || (json && !l->top);
     o->rows = inspect_ranking_rows(d, l->sort);
     if (!o->rows) return -1;
     for (size_t i = 0; i < d->n; i++)
@@ -210,7 +211,7 @@ static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
 }
 
 /* Prints the measurements, on rank 0. */
-static int print(const inspect_differences *d, diff_output *o, int meta, int json) {
+static int print(const inspect_differences *d, diff_output *o, bool meta, bool json) {
     if (rank_rows(d, o, json)) return program_no_memory();
     if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
@@ -240,7 +241,7 @@ static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
 }
 
 static int open_and_compare(const launch *job, char **paths, const inspect_diff_options *options,
-                            const diff_listing *listing, int meta, int json) {
+                            const diff_listing *listing, bool meta, bool json) {
     dcp_checkpoint *a, *b;
     inspect_differences d;
     int status = open_one(job, paths[0], &a);
@@ -262,12 +263,12 @@ static int open_and_compare(const launch *job, char **paths, const inspect_diff_
     return launch_worst(job, status);
 }
 
-static int parse_tolerance(const char *option, const char *text, double *out, int *given) {
+static int parse_tolerance(const char *option, const char *text, double *out, bool *given) {
     char *end;
     if (!text) return 0;
     errno = 0;
     *out = strtod(text, &end);
-    *given = 1;
+    *given = true;
     if (end != text && !*end && !errno && *out >= 0 && isfinite(*out)) return 0;
     return program_refuse("%s: '%s' is not a number from 0", option, text);
 }
@@ -295,7 +296,7 @@ static const char about[] =
 
 /* Parses the arguments of --sort, --top and --depth. Returns 0, or PROGRAM_USAGE after a
  * message. */
-static int parse_listing(const char *sort, const char *top, const char *depth, int quick,
+static int parse_listing(const char *sort, const char *top, const char *depth, bool quick,
                          diff_listing *out) {
     if (top && program_count_parse("--top", top, 1, INT64_MAX, &out->top)) return PROGRAM_USAGE;
     if (depth && program_count_parse("--depth", depth, 1, MODULES_DEPTH, &out->depth))
@@ -312,7 +313,8 @@ static int parse_listing(const char *sort, const char *top, const char *depth, i
 }
 
 int inspect_diff(int argc, char **argv) {
-    int json = 0, quick = 0, ignore_meta = 0, n;
+    int n;
+    bool json = false, quick = false, ignore_meta = false;
     const char *rtol = NULL, *atol = NULL, *sort = NULL, *top = NULL, *depth = NULL;
     diff_listing listing = {0};
     const program_option table[] = {

@@ -3,6 +3,7 @@
 #include "inspect/commands.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ enum { MOST_BOXES = 1000000 };
 
 typedef struct layout_request {
     const char *ckpt, *world, *mesh, *rules, *svg;
-    int json;
+    bool json;
     char **globs;
     size_t n_globs;
 } layout_request;
@@ -133,7 +134,7 @@ static json_t *tensors_json(const inspect_holders *h, const unsigned char *take)
             json_decref(b.list);
             continue;
         }
-        int stopped = inspect_holders_each(h, i, print_box, &b);
+        bool stopped = inspect_holders_each(h, i, print_box, &b);
         n = b.n;
         json_t *tensor = inspect_tensor_json(b.tensor);
         json_object_set_new(tensor, "boxes", b.list);
@@ -199,7 +200,7 @@ static int print_layout(const dcp_checkpoint *ckpt, const rank_mesh *m, const la
 
 static int open_and_lay_out(const layout_request *q) {
     rank_mesh m = {0};
-    const int asked = q->world || q->mesh;
+    const bool asked = q->world || q->mesh;
     int status = rank_mesh_from_options(q->world, q->mesh, q->rules, &m);
     dcp_error err = {0};
     dcp_comm *self;

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static int check(const char *folder, row *r) {
 
 /* Fills in one row of the list. Missing parts of a step that is still being written are no
  * damage. */
-static int describe_step(const char *dir, const dcp_step *step, int every_byte, row *r) {
+static int describe_step(const char *dir, const dcp_step *step, bool every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
     dcp_error err = {0};
@@ -61,7 +62,7 @@ static int describe_step(const char *dir, const dcp_step *step, int every_byte, 
     snprintf(folder, sizeof folder, "%s/%s", dir, step->name);
     int glance = dcp_step_glance(folder, &r->seen, &err);
     if (step->kind == DCP_STEP_PARTIAL) return 0;
-    const int unread = glance == DCP_ERR_IO || glance == DCP_ERR_NO_MEMORY;
+    const bool unread = glance == DCP_ERR_IO || glance == DCP_ERR_NO_MEMORY;
     if (glance)
         on_damage(r, err.message);
     else if (every_byte)
@@ -137,7 +138,7 @@ static void print_step(const row *r) {
            r->damage[0] ? "  " : "", r->damage);
 }
 
-static json_t *known_json(int known, int64_t value) {
+static json_t *known_json(bool known, int64_t value) {
     return known ? json_integer(value) : json_null();
 }
 
@@ -157,7 +158,7 @@ static json_t *row_json(const row *r) {
 }
 
 /* Lists the steps. Returns the worst of their exit statuses. */
-static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte, int json) {
+static int list(const char *dir, const dcp_step *steps, size_t n, bool every_byte, bool json) {
     json_t *rows = json_array();
     row r;
     int worst = 0;
@@ -197,7 +198,7 @@ static const char about[] =
     "survives, domains, damage; null if a value is not known).";
 
 int inspect_ls(int argc, char **argv) {
-    int json = 0, every_byte = 0;
+    bool json = false, every_byte = false;
     const program_option options[] = {
         PROGRAM_FLAG("verify", "check every byte of every step that is not partial", &every_byte),
         {0}};

@@ -5,6 +5,7 @@
 #include "inspect/commands.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -115,7 +116,7 @@ static void print_proof_text(const prove_list *l, const char *id) {
 
 /* Collective. */
 static int prove_step(const launch *job, dcp_checkpoint *ckpt, char *const *globs, size_t n_globs,
-                      int as_json) {
+                      bool as_json) {
     const size_t n = dcp_checkpoint_tensors(ckpt);
     prove_list l = {.ckpt = ckpt,
                     .take = calloc(n + 1, 1),
@@ -156,7 +157,8 @@ static const char about[] =
 
 int inspect_prove(int argc, char **argv) {
     char **args;
-    int n, as_json = 0;
+    int n;
+    bool as_json = false;
     const program_option options[] = {{0}};
     const program_command program = {.name = "dcp-inspect",
                                      .usage = "prove CKPT [GLOB...] [--json]",

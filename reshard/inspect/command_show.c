@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +202,7 @@ static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, 
     return json ? view_json(&v, json) : print_view(&v);
 }
 
-static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, bool json) {
     json_t *root = NULL;
     const int status = show_tensor(ckpt, name, values, json ? &root : NULL);
     if (status || !json)
@@ -211,8 +212,8 @@ static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, int
     return status;
 }
 
-/* Writes the glob without the slice to glob[]; returns 0 if the text is not a glob. */
-static int split_glob(const char *text, char *glob, size_t size, const char **slice) {
+/* Writes the glob without the slice to glob[]; returns false if the text is not a glob. */
+static bool split_glob(const char *text, char *glob, size_t size, const char **slice) {
     const char *bracket = strrchr(text, '[');
     const size_t length = strlen(text);
     *slice = bracket && text[length - 1] == ']' ? bracket : text + length;
@@ -240,7 +241,7 @@ static int show_matches(dcp_checkpoint *ckpt, char *glob, const char *slice, uin
 }
 
 static int show_glob(dcp_checkpoint *ckpt, char *glob, const char *slice, uint64_t values,
-                     int json) {
+                     bool json) {
     json_t *list = json ? json_array() : NULL;
     const int status = show_matches(ckpt, glob, slice, values, list);
     if (json && !status)
@@ -250,7 +251,7 @@ static int show_glob(dcp_checkpoint *ckpt, char *glob, const char *slice, uint64
     return status;
 }
 
-static int show(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+static int show(dcp_checkpoint *ckpt, const char *name, uint64_t values, bool json) {
     char glob[2 * DCP_MAX_PATH];
     const char *slice;
     if (name && split_glob(name, glob, sizeof glob, &slice))
@@ -284,7 +285,7 @@ static const char about[] =
     "ones, in row-major order); with a glob tensors, a list of such objects.";
 
 int inspect_show(int argc, char **argv) {
-    int json = 0;
+    bool json = false;
     const char *text = NULL;
     uint64_t values = VALUES;
     const program_option options[] = {

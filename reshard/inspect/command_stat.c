@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ typedef struct summary {
     size_t n_kinds;
     inspect_modules modules; /* modules of the parameters */
     uint64_t tensor_bytes;   /* of all tensors, whether included or not */
-    int measured;
+    bool measured;
 } summary;
 
 enum { BATCH = 2048 };
@@ -63,7 +64,7 @@ static size_t find_kind(summary *s, const char *path) {
 
 /* Returns true for tensors that are counted in modules: all except the optimizer's tensors and
  * files. */
-static int is_parameter(const char *path) {
+static bool is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
 
@@ -148,7 +149,7 @@ static void join_numbers(summary *s, const stat_measuring *m) {
         inspect_stats_join(&s->stats[tensor], &m->sums[i]);
         inspect_stats_join(&s->kinds[s->kind_of[tensor]].stats, &m->sums[i]);
     }
-    s->measured = 1;
+    s->measured = true;
 }
 
 static void join_histograms(const launch *job, summary *s, stat_measuring *m) {
@@ -161,7 +162,7 @@ static void join_histograms(const launch *job, summary *s, stat_measuring *m) {
     }
 }
 
-static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
+static int cut_chunks(summary *s, stat_measuring *m, bool with_files) {
     size_t n = dcp_checkpoint_tensors(s->ckpt);
     unsigned char *take = malloc(n + 1);
     if (!take) return program_no_memory();
@@ -177,7 +178,7 @@ static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
 /* Reads the tensors and computes their statistics, which rank 0 receives. Tensors in /files are
  * read only with `with_files`, which is set if a glob names them. Returns an exit status.
  * Collective. */
-static int summarize_numbers(const launch *job, summary *s, int with_files) {
+static int summarize_numbers(const launch *job, summary *s, bool with_files) {
     stat_measuring m = {.s = s};
     int status = launch_worst(job, cut_chunks(s, &m, with_files));
     if (!status) status = inspect_chunks_run(job, &m.chunks, "reading", measure_chunk, &m);
@@ -288,7 +289,7 @@ static void print_stat_text(const summary *s) {
 }
 
 static void add_numbers(json_t *root, const inspect_stats *n) {
-    int any = inspect_stats_finite(n) > 0;
+    bool any = inspect_stats_finite(n) > 0;
     json_object_set_new(root, "zeros", inspect_count_json(n->zeros));
     json_object_set_new(root, "nan", inspect_count_json(n->nan));
     json_object_set_new(root, "inf", inspect_count_json(n->inf));
@@ -355,7 +356,8 @@ static void print_stat_json(const summary *s) {
 
 typedef struct stat_request {
     char **args;
-    int n, quick, json;
+    int n;
+    bool quick, json;
     uint64_t depth;
 } stat_request;
 

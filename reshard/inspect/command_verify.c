@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
  * means that a part of the step is missing, which is damage. A file that cannot be read is not
  * damage. */
 static int judge_step(verification *v, int status, const dcp_error *err) {
-    int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    bool is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
     if (is_damage) return PROGRAM_DIFFERS;
     if (status) status = program_report(err);
@@ -103,7 +104,7 @@ static int find_step(const launch *job, const char *ckpt, char *step) {
     return status;
 }
 
-static int verify_newest(const launch *job, const char *ckpt, int as_json) {
+static int verify_newest(const launch *job, const char *ckpt, bool as_json) {
     char step[PATH_MAX] = "";
     json_t *json = NULL;
     int status = find_step(job, ckpt, step);
@@ -143,7 +144,7 @@ static int list_complete(const launch *job, const char *dir, dcp_step **steps, s
     return 0;
 }
 
-static int verify_all(const launch *job, const char *dir, int as_json) {
+static int verify_all(const launch *job, const char *dir, bool as_json) {
     dcp_step *steps = NULL;
     size_t n;
     int status = list_complete(job, dir, &steps, &n);
@@ -175,7 +176,7 @@ static const char about[] =
     "intact, steps (of these).";
 
 int inspect_verify(int argc, char **argv) {
-    int json = 0, all = 0;
+    bool json = false, all = false;
     const program_option options[] = {
         PROGRAM_FLAG("all", "check every complete step of the directory CKPT", &all), {0}};
     const program_command program = {.name = "dcp-inspect",

@@ -1,5 +1,6 @@
 /* dcp-inspect: examines checkpoints, and changes nothing. The table has a row for each command. */
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +13,19 @@
 static const struct command {
     const char *name, *arguments, *what;
     int (*run)(int argc, char **argv);
-    int alone; /* under a launcher, only rank 0 works */
+    bool alone; /* under a launcher, only rank 0 works */
 } commands[] = {
-    {"ls", "DIR", "lists the steps of a directory", inspect_ls, 1},
+    {"ls", "DIR", "lists the steps of a directory", inspect_ls, true},
     {"show", "CKPT [NAME[SLICE]]", "prints the tensors of a step, or one's values", inspect_show,
-     1},
-    {"verify", "CKPT [--all]", "checks every byte", inspect_verify, 0},
-    {"prove", "CKPT [GLOB...]", "prints the tensors' checksums and the state id", inspect_prove, 0},
-    {"diff", "A B [GLOB...]", "compares two checkpoints", inspect_diff, 0},
-    {"stat", "CKPT [GLOB...]", "prints sizes by kind and module, and statistics", inspect_stat, 0},
+     true},
+    {"verify", "CKPT [--all]", "checks every byte", inspect_verify, false},
+    {"prove", "CKPT [GLOB...]", "prints the tensors' checksums and the state id", inspect_prove,
+     false},
+    {"diff", "A B [GLOB...]", "compares two checkpoints", inspect_diff, false},
+    {"stat", "CKPT [GLOB...]", "prints sizes by kind and module, and statistics", inspect_stat,
+     false},
     {"layout", "CKPT [GLOB...] [--world N] [--svg FILE]",
-     "shows which rank holds what, as a table or drawing", inspect_layout, 1},
+     "shows which rank holds what, as a table or drawing", inspect_layout, true},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -5,6 +5,7 @@
 #include "inspect/differences.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,16 @@
 #include "programs/json_read.h"
 #include "programs/program.h"
 
-static int same_shape(const dcp_tensor *a, const dcp_tensor *b) {
+static bool same_shape(const dcp_tensor *a, const dcp_tensor *b) {
     for (uint32_t d = 0; a->ndim == b->ndim && d < a->ndim; d++)
-        if (a->shape[d] != b->shape[d]) return 0;
+        if (a->shape[d] != b->shape[d]) return false;
     return a->ndim == b->ndim;
 }
 
-static int same_box(const dcp_box *a, const dcp_box *b, uint32_t ndim) {
+static bool same_box(const dcp_box *a, const dcp_box *b, uint32_t ndim) {
     for (uint32_t d = 0; d < ndim; d++)
-        if (a->start[d] != b->start[d] || a->count[d] != b->count[d]) return 0;
-    return 1;
+        if (a->start[d] != b->start[d] || a->count[d] != b->count[d]) return false;
+    return true;
 }
 
 /* Compares the checksums of pieces, if both sides are cut into the same boxes. */
@@ -43,7 +44,7 @@ static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspec
 }
 
 static inspect_diff_kind judge_row(const inspect_differences *d, const inspect_diff_row *r,
-                                   int same_state) {
+                                   bool same_state) {
     uint64_t a, b;
     if (!r->b) return DIFF_ONLY_A;
     if (!r->a) return DIFF_ONLY_B;
@@ -54,11 +55,11 @@ static inspect_diff_kind judge_row(const inspect_differences *d, const inspect_d
     return same_state ? DIFF_SAME : judge_pieces(d, r);
 }
 
-static int have_same_state(const inspect_differences *d) {
+static bool have_same_state(const inspect_differences *d) {
     uint64_t a, b;
     if (dcp_checkpoint_layout(d->a) != DCP_LAYOUT_SHARDED &&
         dcp_checkpoint_layout(d->b) != DCP_LAYOUT_SHARDED)
-        return 0; /* the tables contain the tensors' checksums */
+        return false; /* the tables contain the tensors' checksums */
     return dcp_checkpoint_state_id(d->a, &a) && dcp_checkpoint_state_id(d->b, &b) && a == b;
 }
 
@@ -86,7 +87,7 @@ int inspect_differences_pair(dcp_checkpoint *a, dcp_checkpoint *b,
     *out = (inspect_differences){.a = a, .b = b, .rows = malloc((na + nb + 1) * sizeof *out->rows)};
     unsigned char *matched = calloc(options->n_globs + 1, 1);
     int status = out->rows && matched ? 0 : program_no_memory();
-    int same_state = !status && have_same_state(out);
+    bool same_state = !status && have_same_state(out);
     while (!status && (i < na || k < nb)) {
         inspect_diff_row r = next_pair(out, &i, &k);
         const char *path = r.a ? r.a->path : r.b->path;
@@ -166,8 +167,8 @@ static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const 
 
 /* Returns true if two complex numbers are equal, as in numpy with equal_nan: a number with a NaN
  * part is NaN. */
-static int same_complex(const double *x, const double *y) {
-    const int x_nan = isnan(x[0]) || isnan(x[1]), y_nan = isnan(y[0]) || isnan(y[1]);
+static bool same_complex(const double *x, const double *y) {
+    const bool x_nan = isnan(x[0]) || isnan(x[1]), y_nan = isnan(y[0]) || isnan(y[1]);
     return x_nan || y_nan ? x_nan && y_nan : x[0] == y[0] && x[1] == y[1];
 }
 
@@ -186,7 +187,7 @@ static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64
  * distance counts. */
 static void add_complex_pair(inspect_diff_sums *s, const inspect_diff_options *o, const double *x,
                              const double *y) {
-    const int finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
+    const bool finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
     const double apart = finite ? 0 : (double)INFINITY; /* they do not differ by a finite number */
     if (finite)
         add_pair(s, o, hypot(x[0], x[1]), hypot(y[0], y[1]), hypot(y[0] - x[0], y[1] - x[1]));
@@ -201,8 +202,8 @@ static void add_complex(inspect_diff_sums *s, const inspect_diff_options *o, dcp
     element_to_complex(a_type, a, n, x);
     element_to_complex(b_type, b, n, y);
     for (uint64_t i = 0; i < n; i++) {
-        const int same = same_complex(x + 2 * i, y + 2 * i);
-        const int bits = a_type == b_type && memcmp(a + i * size, b + i * size, size) != 0;
+        const bool same = same_complex(x + 2 * i, y + 2 * i);
+        const bool bits = a_type == b_type && memcmp(a + i * size, b + i * size, size) != 0;
         s->differing += (uint64_t)(a_type == b_type ? bits : !same);
         s->bits_only += (uint64_t)(bits && same);
         add_complex_pair(s, o, x + 2 * i, y + 2 * i);
@@ -227,7 +228,7 @@ static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dc
             continue;
         }
         element_to_f64(b_type, to, m, y);
-        const int whole = element_is_integer(a_type) && element_is_integer(b_type);
+        const bool whole = element_is_integer(a_type) && element_is_integer(b_type);
         if (a_type == b_type) s->differing += count_differing(from, to, m, a_size);
         if (a_type == b_type && !whole) s->bits_only += count_bits_only(from, to, m, a_size, x, y);
         for (uint64_t k = 0; k < m; k++) {
@@ -261,7 +262,7 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     if (!status) status = inspect_chunks_prepare(b, m->d->b, err);
     for (uint64_t at = c->first, n; !status && at < c->first + c->elems; at += n) {
         uint64_t block = at * a_size / CHUNKS_BLOCK, left = c->first + c->elems - at;
-        int same = a_crcs && b_crcs && a_crcs[block] == b_crcs[block];
+        bool same = a_crcs && b_crcs && a_crcs[block] == b_crcs[block];
         n = left < most ? left : most;
         status = inspect_chunks_read(a, r->a, at, n, err);
         if (!status && !same) status = inspect_chunks_read(b, r->b, at, n, err);
@@ -284,8 +285,8 @@ void inspect_differences_add(inspect_diff_sums *to, const inspect_diff_sums *s) 
     if (s->max > to->max) to->max = s->max;
 }
 
-static int wants_reading(const inspect_diff_row *r, const inspect_diff_options *o) {
-    if (r->kind == DIFF_UNKNOWN) return 1;
+static bool wants_reading(const inspect_diff_row *r, const inspect_diff_options *o) {
+    if (r->kind == DIFF_UNKNOWN) return true;
     return (r->kind == DIFF_CHANGED || r->kind == DIFF_DTYPE) && !o->quick;
 }
 
@@ -295,7 +296,7 @@ static void settle_rows(inspect_differences *d, const inspect_diff_options *o) {
         inspect_diff_row *r = &d->rows[i];
         r->measured = wants_reading(r, o);
         if (r->kind == DIFF_UNKNOWN) r->kind = r->sums.differing ? DIFF_CHANGED : DIFF_SAME;
-        if (r->kind == DIFF_SAME) r->measured = 0;
+        if (r->kind == DIFF_SAME) r->measured = false;
         if (r->kind == DIFF_CHANGED && r->measured && o->tolerant && !r->sums.beyond)
             r->kind = DIFF_CLOSE;
         d->counts[r->kind]++;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include <dcp/inspect.h>
 
@@ -37,15 +38,15 @@ typedef struct inspect_diff_row {
     const dcp_tensor *a, *b; /* NULL if that checkpoint has no such tensor */
     size_t ia, ib;
     inspect_diff_kind kind;
-    int measured; /* the sums were measured */
+    bool measured; /* the sums were measured */
     inspect_diff_sums sums;
 } inspect_diff_row;
 
 typedef struct inspect_diff_options {
     char *const *globs;
     size_t n_globs;
-    int quick; /* do not measure */
-    int tolerant;
+    bool quick; /* do not measure */
+    bool tolerant;
     double rtol, atol; /* elements are close if |a - b| <= atol + rtol |b| */
 } inspect_diff_options;
 

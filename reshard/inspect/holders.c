@@ -3,6 +3,7 @@
 #include "inspect/holders.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 enum { DEEPEST = 4, MOST_BOXES = 1 << 28 };
 
-static int is_parameter(const char *path) {
+static bool is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
 
@@ -33,7 +34,7 @@ static size_t group_length(const char *path, int depth) {
     return end;
 }
 
-static int same_group(const char *a, const char *b, int depth) {
+static bool same_group(const char *a, const char *b, int depth) {
     size_t length = group_length(a, depth);
     return length == group_length(b, depth) && strncmp(a, b, length) == 0;
 }
@@ -98,7 +99,7 @@ static int add_held(void *ctx, int rank, const dcp_box *box) {
  * visit, because later ranks have none either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
-    int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = 0;
+    bool by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = false;
     const rank_mesh_cut cut = rank_mesh_tp_cut(h->mesh, t);
     for (int rank = 0; rank < h->world && !status; rank++) {
         dcp_box boxes[RANK_MESH_QKV];
@@ -110,7 +111,7 @@ static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_h
 }
 
 int inspect_holders_each(const inspect_holders *h, size_t i, inspect_holders_fn fn, void *ctx) {
-    int status = 0;
+    bool status = false;
     if (h->mesh) return each_of_mesh(h, dcp_checkpoint_tensor(h->ckpt, i), fn, ctx);
     for (size_t k = 0; k < dcp_checkpoint_pieces(h->ckpt, i) && !status; k++) {
         dcp_piece p = DCP_PIECE_INIT;
@@ -250,7 +251,7 @@ static void draw_kinds(const drawing *d) {
         const inspect_holders_group *group = &d->h->groups[g];
         char name[64];
         if (g && group->kind == group[-1].kind) continue;
-        int is_model = strncmp(group->first, "/model/", 7) == 0;
+        bool is_model = strncmp(group->first, "/model/", 7) == 0;
         snprintf(name, sizeof name, "%s", is_model ? "model" : group->name);
         if (x > LEFT + PLOT - 80) break;
         svg_rect(d->svg, x, y - 10, 12, 12, svg_color(group->kind), NULL);

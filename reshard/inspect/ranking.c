@@ -3,6 +3,7 @@
 #include "inspect/ranking.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,7 @@ const char *const inspect_ranking_names[RANKS] = {
     [RANK_DIFFERING] = "differing",
 };
 
-static int is_alike(const inspect_diff_row *row) { return row->kind == DIFF_SAME; }
+static bool is_alike(const inspect_diff_row *row) { return row->kind == DIFF_SAME; }
 
 static const char *row_path(const inspect_diff_row *row) {
     return (row->a ? row->a : row->b)->path;
@@ -154,7 +155,7 @@ static int order_modules(const void *x, const void *y, void *rank) {
 
 static inspect_ranked_module module_of(const inspect_diff_row *row, unsigned depth) {
     const char *path = row_path(row);
-    const int is_measured = row->measured && !is_alike(row) && row->a;
+    const bool is_measured = row->measured && !is_alike(row) && row->a;
     inspect_ranked_module m = {.path = path,
                                .length = module_length(path, depth),
                                .tensors = 1,
@@ -185,7 +186,7 @@ static size_t join_modules(inspect_ranked_module *list, size_t n) {
     return kept;
 }
 
-int inspect_ranking_modules(const inspect_differences *d, unsigned depth, inspect_rank by, int all,
+int inspect_ranking_modules(const inspect_differences *d, unsigned depth, inspect_rank by, bool all,
                             inspect_ranked_module **out, size_t *n) {
     inspect_ranked_module *list = calloc(d->n + 1, sizeof *list);
     if (!list) return -1;

@@ -2,6 +2,7 @@
  * differ. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,5 +70,5 @@ typedef struct inspect_ranked_module {
 
 /* Ranks the modules that are `depth` levels deep. Without `all`, lists only modules with a tensor
  * that differs. Free *out with free(). Returns 0, or -1 if out of memory. */
-int inspect_ranking_modules(const inspect_differences *d, unsigned depth, inspect_rank by, int all,
+int inspect_ranking_modules(const inspect_differences *d, unsigned depth, inspect_rank by, bool all,
                             inspect_ranked_module **out, size_t *n);

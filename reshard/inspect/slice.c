@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
 
 /* Reads an optional integer into *out. *given: whether there is one. Returns -1 if the text is no
  * valid integer. */
-static int parse_number(const char **text, int64_t *out, int *given) {
+static int parse_number(const char **text, int64_t *out, bool *given) {
     char *end;
     *given = !strchr(":,]", **text);
     if (!*given) return 0;
@@ -90,7 +91,8 @@ static int set_index(inspect_slice *s, uint32_t d, int64_t index, int64_t size) 
     index = from;
     s->start[d] = (uint64_t)index;
     s->count[d] = 1;
-    s->step[d] = s->is_index[d] = 1;
+    s->step[d] = 1;
+    s->is_index[d] = true;
     return 0;
 }
 
@@ -106,7 +108,7 @@ static void set_range(inspect_slice *s, uint32_t d, int64_t size, int64_t from, 
  * after a message. */
 static int parse_dimension(const char **text, inspect_slice *s, uint32_t d) {
     int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
-    int has_from, has_to = 0, has_step = 0;
+    bool has_from, has_to = false, has_step = false;
     if (parse_number(text, &from, &has_from)) return -1;
     if (**text != ':') return has_from ? set_index(s, d, from, size) : -1;
     ++*text;

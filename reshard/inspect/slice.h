@@ -3,13 +3,14 @@
 #pragma once
 
 #include <dcp/checkpoint.h>
+#include <stdbool.h>
 
 /* Index i of dimension d is start[d] + i step[d], for i < count[d]. */
 typedef struct inspect_slice {
     const dcp_tensor *tensor;
     uint64_t start[DCP_MAX_DIMS], count[DCP_MAX_DIMS];
     int64_t step[DCP_MAX_DIMS];
-    int is_index[DCP_MAX_DIMS]; /* a single index; numpy then drops the dimension */
+    bool is_index[DCP_MAX_DIMS]; /* a single index; numpy then drops the dimension */
 } inspect_slice;
 
 /* Parses a tensor's name, in which the leading slash or "/model/" may be missing, and its slice.

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,8 +257,8 @@ void inspect_histogram_join(inspect_histogram *h, const inspect_histogram *more)
     }
 }
 
-/* Finds the non-empty bins [*low, *high]; returns 0 if there are none. */
-static int find_range(const inspect_histogram *h, int *low, int *high) {
+/* Finds the non-empty bins [*low, *high]; returns false if there are none. */
+static bool find_range(const inspect_histogram *h, int *low, int *high) {
     *low = TOP;
     *high = -1;
     for (int i = 0; i < TOP; i++) {
@@ -307,7 +308,7 @@ void inspect_histogram_draw(const inspect_histogram *h, uint64_t total, int rows
 json_t *inspect_histogram_json(const inspect_histogram *h) {
     int low, high;
     json_t *negative = json_array(), *positive = json_array();
-    int any = find_range(h, &low, &high);
+    bool any = find_range(h, &low, &high);
     for (int i = low; any && i <= high; i++) {
         json_array_append_new(negative, json_integer((json_int_t)h->negative[i]));
         json_array_append_new(positive, json_integer((json_int_t)h->positive[i]));

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,15 @@
 #include "common/element.h"
 #include "programs/program.h"
 
-int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched) {
+bool inspect_filter_matches(char *const *globs, size_t n, const char *path,
+                            unsigned char *matched) {
     static const char model[] = "/model/";
     const char *name = strncmp(path, model, sizeof model - 1) ? NULL : path + sizeof model - 1;
-    int any = !n;
+    bool any = !n;
     for (size_t i = 0; i < n; i++)
         if (!fnmatch(globs[i], path, 0) || !fnmatch(globs[i], path + 1, 0) ||
             (name && !fnmatch(globs[i], name, 0))) {
-            any = 1;
+            any = true;
             if (matched) matched[i] = 1;
         }
     return any;

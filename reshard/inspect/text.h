@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <dcp/checkpoint.h>
@@ -12,7 +13,7 @@
 /* Returns true if a glob matches the path, the path without its first slash, or the part after
  * "/model/". A glob is matched by fnmatch(3) without flags, so `*` matches any text. Without globs,
  * every path matches. If `matched` is not NULL, sets matched[i] for each glob that matched. */
-int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched);
+bool inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched);
 
 /* Marks the checkpoint's matching tensors in take[]. Returns 0, or an exit status after a message:
  * PROGRAM_USAGE if a glob matches no tensor. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 
 typedef struct reshard_request {
     const char *src, *dst, *layout_name, *world_text, *mesh_text, *tp_rules, *svg, *memory_text;
-    int force, take_over, dry_run, json;
+    bool force, take_over, dry_run, json;
     dcp_layout layout;
     rank_mesh mesh;  /* the mesh of the files that are written */
     uint64_t memory; /* the most bytes that this process may use */
@@ -88,7 +89,7 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
         .options = options,
         .json = &s->json,
         .dry_run = &s->dry_run,
-        .stops = 1};
+        .stops = true};
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
@@ -104,7 +105,7 @@ static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     size_t n;
     if (s->force || !realpath(s->dst, dst)) return 0;
     if (realpath(dcp_checkpoint_path(ckpt), src)) {
-        int is_step = strcmp(src, dst) == 0;
+        bool is_step = strcmp(src, dst) == 0;
         *strrchr(src, '/') = 0;
         if (is_step || strcmp(src, dst) == 0)
             return program_refuse(
@@ -130,7 +131,7 @@ static int print_plan_json(const reshard_traffic *f, const reshard_traffic_label
 
 static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int size) {
     char dst[PATH_MAX], axes[RANK_MESH_TEXT];
-    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    bool has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
     snprintf(dst, sizeof dst, "%s/step-%08" PRIu64, s->dst, dcp_checkpoint_step(ckpt));
     const reshard_traffic_labels labels = {.src = dcp_checkpoint_path(ckpt),
                                            .dst = dst,
@@ -239,7 +240,7 @@ static int rewrite(const launch *job, const reshard_request *s, dcp_checkpoint *
                                    .on_progress = update_progress,
                                    .stop = launch_is_stopped,
                                    .progress_ctx = &bar};
-    int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
+    bool has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
     char *about_text = NULL;
     int status = make_about(dcp_checkpoint_path(ckpt),
                             has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL, &about_text, &err);
@@ -275,7 +276,7 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
                                  .keep_latest = 1,
                                  .tool = "dcp-reshard",
                                  .take_over = s->take_over};
-    int is_new = access(s->dst, F_OK) != 0;
+    bool is_new = access(s->dst, F_OK) != 0;
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
     if (!status && dcp_store_open(job->comm, s->dst, &options, &store, &err))
         status = program_report(&err);

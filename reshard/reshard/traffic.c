@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,7 +281,7 @@ static double bar_height(const sankey *k, uint64_t bytes) {
     return height < 1 ? 1 : height;
 }
 
-static void draw_bars(const sankey *k, int is_old, double height, bars *b) {
+static void draw_bars(const sankey *k, bool is_old, double height, bars *b) {
     char text[HINT], bytes[32];
     int n = is_old ? k->f->old : k->f->new;
     double used = (n - 1) * GAP, x = is_old ? k->left - BAR : k->right, at = TOP;
@@ -328,8 +329,8 @@ static int draw_sankey(const reshard_traffic *f, const char *mesh, const char *p
     svg_text(k.s, width / 2, 26, 16, SVG_MIDDLE, head(f, mesh, text));
     svg_text(k.s, k.left, 50, 13, SVG_END, "old ranks");
     svg_text(k.s, k.right, 50, 13, SVG_START, "new ranks");
-    draw_bars(&k, 1, height, &old);
-    draw_bars(&k, 0, height, &new);
+    draw_bars(&k, true, height, &old);
+    draw_bars(&k, false, height, &new);
     draw_bands(&k, &old, &new);
     return svg_close(k.s);
 }
@@ -387,7 +388,7 @@ static void draw_frame(const matrix *m) {
 }
 
 /* Draws the numbers of eight cells along an axis, or of fewer if they would overlap. */
-static void draw_ticks(const matrix *m, const matrix_axis *a, int is_old) {
+static void draw_ticks(const matrix *m, const matrix_axis *a, bool is_old) {
     char text[32];
     const int room = is_old ? 14 : 40, eighth = (a->cells + 7) / 8;
     const int fitting = (int)ceil(room / m->cell), step = eighth > fitting ? eighth : fitting;
@@ -439,8 +440,8 @@ static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *p
         svg_text(m.s, m.x, 36, 16, SVG_START, head(f, mesh, text));
         draw_cells(&m);
         draw_frame(&m);
-        draw_ticks(&m, &m.old, 1);
-        draw_ticks(&m, &m.new, 0);
+        draw_ticks(&m, &m.old, true);
+        draw_ticks(&m, &m.new, false);
         draw_scale(&m, bottom + 24);
         code = svg_close(m.s);
     }
@@ -449,6 +450,6 @@ static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *p
 }
 
 int reshard_traffic_draw(const reshard_traffic *f, const char *mesh, const char *path) {
-    int few = f->old <= MOST_BARS && f->new <= MOST_BARS;
+    bool few = f->old <= MOST_BARS && f->new <= MOST_BARS;
     return few ? draw_sankey(f, mesh, path) : draw_matrix(f, mesh, path);
 }

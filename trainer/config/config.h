@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/sources.h"
@@ -24,7 +25,7 @@ typedef struct config {
     const char *init;
     const char *data_type, *data_path, *data_dtype;
     const char *eval_path; /* NULL if none */
-    int packs;             /* pack several records into a sample */
+    bool packs;            /* pack several records into a sample */
     const char *tokenizer; /* NULL if none */
     config_source sources[CONFIG_MOST_SOURCES];
     size_t n_sources;
@@ -46,17 +47,18 @@ typedef struct config {
     double min_lr_ratio;
     double decay_ratio; /* for SCHEDULE_WSD: the share of max_steps during which the rate decays */
     const char *device; /* "auto", "cpu" or "cuda" */
-    int tf32;           /* cuda.tf32 */
-    int bf16;           /* whether to compute in bf16 */
+    bool tf32;          /* cuda.tf32 */
+    bool bf16;          /* whether to compute in bf16 */
     uint64_t stage;     /* ZeRO's stage */
-    int ring, overlap, reshard, accumulate_local;
+    int accumulate_local;
+    bool ring, overlap, reshard;
     uint64_t replicas;
     int wrap_by_size;
     uint64_t min_num_params; /* per unit, if wrap_by_size */
     uint64_t prefetch;
-    int shares_memory;        /* the ranks of a host share one copy of a gathered unit */
-    int checkpointing;        /* activation checkpointing */
-    int offloads;             /* parameters and optimizer state are outside the device's memory */
+    bool shares_memory;       /* the ranks of a host share one copy of a gathered unit */
+    bool checkpointing;       /* activation checkpointing */
+    bool offloads;            /* parameters and optimizer state are outside the device's memory */
     const char *offload_path; /* the folder of the file that holds them; NULL: with a GPU, the
                                  host's memory holds them */
     const char *dir, *resume;
@@ -67,17 +69,17 @@ typedef struct config {
     size_t n_stores;
     const char *engine_name;
     dcp_engine engine; /* checkpoint.engine */
-    int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without libdcp's buffers */
+    bool by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without libdcp's buffers */
     uint64_t stripe_count, stripe_bytes; /* for `dir`; cast stripe_count to int64_t: -1 means all */
-    int overwrite;
-    int takes_over; /* take over stores without locks whose last writer may still be running */
-    int async;      /* save in the background of the next step */
+    bool overwrite;
+    bool takes_over; /* take over stores without locks whose last writer may still be running */
+    bool async;      /* save in the background of the next step */
     uint64_t staging_mb, staging_bytes; /* how much a fence may copy instead of waiting */
     int skip_when_busy;                 /* skip a save that is due while another one is in flight */
     const char *metrics;                /* NULL if none */
     uint64_t log_every; /* steps between lines on stdout; 0: at most one line per second, except for
                            the first steps */
-    int restarted;  /* the run was restarted by dcp-run, or requeued, after it published a step */
+    bool restarted; /* the run was restarted by dcp-run, or requeued, after it published a step */
     uint64_t given; /* the checksum of all keys and values that `tree` had when it was loaded */
 } config;
 

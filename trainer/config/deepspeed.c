@@ -1,5 +1,6 @@
 #include "config/deepspeed.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,17 +203,17 @@ static const deepspeed_row rows[] = {
 static const struct {
     const char *path, *theirs, *ours, *as;
     double min_lr_ratio; /* negative: none */
-    int is_schedule;
+    bool is_schedule;
 } types[] = {
-    {"scheduler.type", "WarmupLR", "constant", "constant", -1, 1},
-    {"scheduler.type", "WarmupDecayLR", "linear", "linear", 0, 1},
-    {"scheduler.type", "WarmupCosineLR", "cosine", "cosine", 0.0001, 1},
+    {"scheduler.type", "WarmupLR", "constant", "constant", -1, true},
+    {"scheduler.type", "WarmupDecayLR", "linear", "linear", 0, true},
+    {"scheduler.type", "WarmupCosineLR", "cosine", "cosine", 0.0001, true},
     {"optimizer.type", "Adam", "AdamW", "AdamW, as in DeepSpeed unless adam_w_mode is false", -1,
-     0},
-    {"optimizer.type", "FusedAdam", "AdamW", "AdamW", -1, 0},
-    {"optimizer.type", "DeepSpeedCPUAdam", "AdamW", "AdamW", -1, 0},
-    {"optimizer.type", "AdamW", "AdamW", NULL, -1, 0},
-    {"optimizer.type", "SGD", "SGD", NULL, -1, 0},
+     false},
+    {"optimizer.type", "FusedAdam", "AdamW", "AdamW", -1, false},
+    {"optimizer.type", "DeepSpeedCPUAdam", "AdamW", "AdamW", -1, false},
+    {"optimizer.type", "AdamW", "AdamW", NULL, -1, false},
+    {"optimizer.type", "SGD", "SGD", NULL, -1, false},
 };
 
 /* dcp-train's keys, and groups of keys, that also exist in DeepSpeed. Their value "auto" selects
@@ -253,7 +254,7 @@ typedef struct translation {
                             requested */
 } translation;
 
-static int is_or_below(const char *path, const char *key) {
+static bool is_or_below(const char *path, const char *key) {
     const size_t n = strlen(key);
     if (n && key[n - 1] == '*') return strncmp(path, key, n - 1) == 0;
     return strncmp(path, key, n) == 0 && (path[n] == '\0' || path[n] == '.');
@@ -275,34 +276,34 @@ static const deepspeed_row *find_enabled_row(const char *path) {
 }
 
 /* Returns true if rows exist below the path. */
-static int is_their_group(const char *path) {
+static bool is_their_group(const char *path) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].path, path) != 0 && is_or_below(rows[i].path, path)) return 1;
-    return 0;
+        if (strcmp(rows[i].path, path) != 0 && is_or_below(rows[i].path, path)) return true;
+    return false;
 }
 
 /* Returns true if the value can be a number of samples or steps. */
-static int is_count(const json_t *value) {
+static bool is_count(const json_t *value) {
     const double number = json_number_value(value);
     return json_is_number(value) && number >= 1 && number <= INT32_MAX;
 }
 
-static int is_auto(const json_t *value) {
+static bool is_auto(const json_t *value) {
     const char *text = json_string_value(value);
     return text && strcmp(text, "auto") == 0;
 }
 
-static int same_value(const json_t *a, const json_t *b) {
+static bool same_value(const json_t *a, const json_t *b) {
     if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     return json_equal(a, b);
 }
 
 /* Returns true if the value requests nothing. */
-static int is_off(const deepspeed_row *r, const json_t *value) {
-    if (is_auto(value)) return 1;
+static bool is_off(const deepspeed_row *r, const json_t *value) {
+    if (is_auto(value)) return true;
     if (r->off) {
         json_t *list = json_loads(r->off, 0, NULL);
-        int is = 0;
+        bool is = false;
         for (size_t i = 0; i < json_array_size(list); i++)
             is |= same_value(json_array_get(list, i), value);
         json_decref(list);
@@ -351,7 +352,7 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
     const json_t *there = config_json_at(t->tree, ours);
     char *text = value_text(value), *other = value_text(there);
     if (!there || is_auto(there)) {
-        const int is_told = text && !json_is_boolean(value);
+        const bool is_told = text && !json_is_boolean(value);
         config_findings_add(t->f, CONFIG_TAKEN, "%s%s%.100s as %s", theirs, is_told ? " " : "",
                             is_told ? text : "", ours);
         config_json_set(t->tree, ours, json_incref(value));
@@ -370,7 +371,7 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
 
 static void take_auto(translation *t, const char *ours) {
     const char *text = default_of(t, ours);
-    const int is_made = strcmp(ours, BATCH) == 0 && json_is_number(config_json_at(t->tree, MICRO));
+    const bool is_made = strcmp(ours, BATCH) == 0 && json_is_number(config_json_at(t->tree, MICRO));
     if (text && !is_made && !config_json_at(t->tree, ours))
         config_findings_add(t->f, CONFIG_AUTO, "%s %s", ours,
                             strcmp(text, "null") == 0 ? "follows" : text);
@@ -378,7 +379,7 @@ static void take_auto(translation *t, const char *ours) {
 
 /* Returns true if the configuration selects a GPU. On the CPU, the host's memory holds everything
  * anyway, so there is nothing to offload to it. */
-static int is_on_gpu(const translation *t) {
+static bool is_on_gpu(const translation *t) {
     const char *device = json_string_value(config_json_at(t->tree, "device"));
     return device && strcmp(device, "cuda") == 0;
 }
@@ -443,10 +444,10 @@ static void apply_row(translation *t, const deepspeed_row *r, const char *path, 
     json_decref(value);
 }
 
-static int is_shared_key(const char *path) {
+static bool is_shared_key(const char *path) {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (is_or_below(path, shared[i])) return 1;
-    return 0;
+        if (is_or_below(path, shared[i])) return true;
+    return false;
 }
 
 static void walk(translation *t, json_t *node, const char *prefix);
@@ -460,7 +461,7 @@ static void walk_entry(translation *t, json_t *node, const char *name, const cha
         take_auto(t, path);
         return;
     }
-    const int is_ours = config_key_is_group(path);
+    const bool is_ours = config_key_is_group(path);
     if (json_is_object(value) && (is_ours || is_their_group(path))) {
         walk(t, value, path);
         if (!is_ours && json_object_size(value) == 0) json_object_del(node, name);
@@ -523,7 +524,7 @@ static void translate_type(translation *t, const char *path) {
     }
 }
 
-static int has_theirs(const config_findings *f) {
+static bool has_theirs(const config_findings *f) {
     return config_findings_count(f, CONFIG_TAKEN) || config_findings_count(f, CONFIG_AUTO) ||
            config_findings_count(f, CONFIG_GIVES_WAY) || config_findings_count(f, CONFIG_NO_EFFECT);
 }
@@ -549,7 +550,7 @@ static void complete_batch(translation *t) {
  * the third. Here only accumulation is derived, so a batch is the same on any number of ranks. */
 static void drop_accumulation(translation *t) {
     const char *path = ACCUMULATION;
-    const int follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);
+    const bool follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);
     const json_t *value = config_json_at(t->tree, path);
     if (follows || !json_is_number(value) || config_json_at(t->from_line, path)) return;
     config_findings_add(t->f, CONFIG_TAKEN,

@@ -1,16 +1,17 @@
 #include "config/findings.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "programs/fail.h"
 
-int config_findings_has(const config_findings *f, config_finding kind, const char *text) {
+bool config_findings_has(const config_findings *f, config_finding kind, const char *text) {
     const json_t *list = f->lists[kind];
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(json_string_value(json_array_get(list, i)), text) == 0) return 1;
-    return 0;
+        if (strcmp(json_string_value(json_array_get(list, i)), text) == 0) return true;
+    return false;
 }
 
 void config_findings_add(config_findings *f, config_finding kind, const char *fmt, ...) {

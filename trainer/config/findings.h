@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include <dcp/error.h>
 
@@ -29,7 +30,7 @@ typedef struct config_findings {
 void config_findings_add(config_findings *f, config_finding kind, const char *fmt, ...)
     DCP_PRINTF(3, 4);
 /* Returns true if the list contains the text. */
-int config_findings_has(const config_findings *f, config_finding kind, const char *text);
+bool config_findings_has(const config_findings *f, config_finding kind, const char *text);
 size_t config_findings_count(const config_findings *f, config_finding kind);
 void config_findings_clear(config_findings *f);
 

@@ -2,6 +2,7 @@
 #include "config/json_tree.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #define MAX_BYTES ((size_t)2 << 20) /* so jansson's tree stays below 200 MB */
 
 /* Returns true if the parser refused text that is valid JSON. */
-static int is_json(const json_error_t *error) {
+static bool is_json(const json_error_t *error) {
     const enum json_error_code code = json_error_code(error);
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,21 +31,21 @@ static size_t next_part(const char **at) {
 }
 
 /* Returns true if `path` is `folder` or lies in it. Compares only the texts. */
-static int lies_in(const char *path, const char *folder) {
-    if ((*path == '/') != (*folder == '/')) return 0;
+static bool lies_in(const char *path, const char *folder) {
+    if ((*path == '/') != (*folder == '/')) return false;
     for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
-        if (n != next_part(&path) || strncmp(path, folder, n) != 0) return 0;
+        if (n != next_part(&path) || strncmp(path, folder, n) != 0) return false;
         path += n;
         folder += n;
     }
-    return 1;
+    return true;
 }
 
-static int same_text(const char *a, const char *b) { return lies_in(a, b) && lies_in(b, a); }
+static bool same_text(const char *a, const char *b) { return lies_in(a, b) && lies_in(b, a); }
 
-static int same_place(const char *a, const char *b) {
+static bool same_place(const char *a, const char *b) {
     struct stat x, y;
-    if (same_text(a, b)) return 1;
+    if (same_text(a, b)) return true;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
@@ -81,7 +82,7 @@ static int check_resume(const config *c, dcp_error *err) {
 
 /* Checks the parts in braces, which each rank replaces by its own values. here: also check that
  * this rank's environment has the variables. */
-static int check_braces(const char *key, const char *text, int here, dcp_error *err) {
+static int check_braces(const char *key, const char *text, bool here, dcp_error *err) {
     char name[256];
     size_t n;
     for (const char *at = text; at && (at = strchr(at, '{')); at += n) {
@@ -102,7 +103,7 @@ static int check_braces(const char *key, const char *text, int here, dcp_error *
     return DCP_OK;
 }
 
-static int check_all_braces(const config *c, int here, dcp_error *err) {
+static int check_all_braces(const config *c, bool here, dcp_error *err) {
     char key[64];
     int status = check_braces("checkpoint.domain", c->domain, here, err);
     for (size_t i = 0; i + 1 < c->n_stores && !status; i++) {
@@ -116,19 +117,19 @@ static int check_all_braces(const config *c, int here, dcp_error *err) {
 
 int config_paths_check(const config *c, dcp_error *err) {
     int status = check_apart(c, err);
-    if (status == DCP_OK) status = check_all_braces(c, 0, err);
+    if (status == DCP_OK) status = check_all_braces(c, false, err);
     return status == DCP_OK ? check_resume(c, err) : status;
 }
 
 int config_paths_check_environment(const config *c, dcp_error *err) {
-    return check_all_braces(c, 1, err);
+    return check_all_braces(c, true, err);
 }
 
 /* Returns true if the folder will exist once the stores' directories and their parents are made. */
-static int will_be_made(const config *c, const char *folder) {
+static bool will_be_made(const config *c, const char *folder) {
     for (size_t i = 0; i < c->n_stores; i++)
-        if (lies_in(c->stores[i].path, folder)) return 1;
-    return 0;
+        if (lies_in(c->stores[i].path, folder)) return true;
+    return false;
 }
 
 int config_paths_check_writable(const config *c, const char *what, const char *path,
@@ -139,7 +140,7 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
     const int n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
                            slash ? path : ".");
     int code = n > 0 && (size_t)n < sizeof folder ? 0 : ENAMETOOLONG;
-    const int is_there = !code && stat(path, &st) == 0;
+    const bool is_there = !code && stat(path, &st) == 0;
     if (!code && !is_there && lstat(path, &st) == 0)
         return core_fail(err, DCP_ERR_ARG,
                          "%s: %.300s is a symbolic link to a missing file: create that file, "
@@ -154,34 +155,34 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
 }
 
 /* Returns true if the call failed for a reason that no retry would change. */
-static int is_refused(int failed) {
+static bool is_refused(int failed) {
     return failed && (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOTDIR ||
                       errno == ELOOP);
 }
 
 /* Returns true, and sets errno, if `path` is on a file system such as /proc, where only the kernel
  * can create files. */
-static int is_kernels(const char *path) {
+static bool is_kernels(const char *path) {
     static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
                                           CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};
     struct statfs fs;
-    if (statfs(path, &fs) != 0) return 0;
+    if (statfs(path, &fs) != 0) return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if ((unsigned long)fs.f_type == kinds[i]) return errno = EPERM, 1;
-    return 0;
+        if ((unsigned long)fs.f_type == kinds[i]) return errno = EPERM, true;
+    return false;
 }
 
 /* Returns true, and sets errno, if nothing can be created in an existing folder. */
-static int is_closed_folder(const char *path) {
+static bool is_closed_folder(const char *path) {
     return is_refused(access(path, W_OK | X_OK)) || is_kernels(path);
 }
 
 /* Returns true, and sets errno, if the store's directory cannot be used. */
-static int is_closed(const char *dir) {
+static bool is_closed(const char *dir) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/.lock", dir);
-    if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, 1;
-    if (is_refused(access(path, W_OK))) return 1;
+    if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, true;
+    if (is_refused(access(path, W_OK))) return true;
     /* check the directory, or its nearest parent that exists */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
@@ -190,10 +191,10 @@ static int is_closed(const char *dir) {
     return is_closed_folder(".");
 }
 
-int config_paths_are_closed(const config *c) {
+bool config_paths_are_closed(const config *c) {
     for (size_t i = 0; i < c->n_stores; i++)
-        if (is_closed(c->stores[i].path)) return 1;
-    return 0;
+        if (is_closed(c->stores[i].path)) return true;
+    return false;
 }
 
 int config_paths_check_open(const config *c, dcp_error *err) {

@@ -1,6 +1,8 @@
 /* Checks the directories and files that a configuration names. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "config/config.h"
 
 /* Returns DCP_ERR_ARG if two stores are the same directory, if braces in a store's path or domain
@@ -22,7 +24,7 @@ int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *e
 
 /* Returns true if no retry can make a store's directory usable: this user may not write to it, or
  * to its nearest existing parent. */
-int config_paths_are_closed(const config *c);
+bool config_paths_are_closed(const config *c);
 
 /* Returns DCP_ERR_ARG if config_paths_are_closed; the message names the key and the directory. */
 int config_paths_check_open(const config *c, dcp_error *err);

@@ -4,6 +4,7 @@
 #include "config/reader.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     }
     char path[4096];
     struct stat st;
-    const int folder = stat(given, &st) == 0 && S_ISDIR(st.st_mode);
+    const bool folder = stat(given, &st) == 0 && S_ISDIR(st.st_mode);
     const int n = snprintf(path, sizeof path, "%s%s", given, folder ? "/config.json" : "");
     if (n < 0 || (size_t)n >= sizeof path)
         return core_fail(err, DCP_ERR_ARG, "model: the path is too long");
@@ -139,7 +140,7 @@ static json_t *take_value(const config_key *key, json_t *value) {
  * because optimizer.type precedes the keys that only some optimizers have. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
-    int failed = !tree;
+    bool failed = !tree;
     for (size_t i = 0; i < config_keys_count && !failed; i++) {
         const config_key *key = &config_keys[i];
         json_t *value = config_json_at(given, key->path);
@@ -194,7 +195,7 @@ static int check_together(const config *c, dcp_error *err) {
                          "data.pack: data.type %s has no records to pack; leave data.pack out, or "
                          "set data.type=records",
                          c->data_type);
-    const int speaks = strcmp(c->data_type, "speech") == 0;
+    const bool speaks = strcmp(c->data_type, "speech") == 0;
     if (speaks && !c->frames)
         return core_fail(err, DCP_ERR_ARG,
                          "data.frames: data.type speech needs it; set it to the most frames that a "
@@ -280,11 +281,11 @@ static int blame(const char *source, int status, dcp_error *err) {
  * be parsed, otherwise a string. If the key requires a string, the value is the text itself, so
  * that `data.path=2024` works. Returns NULL if the value is not UTF-8 or contains a key twice;
  * *duplicate is set in the second case. */
-static json_t *parse_value(const char *path, const char *text, int *duplicate) {
+static json_t *parse_value(const char *path, const char *text, bool *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
-    const int text_asked = key && key->type == CONFIG_TEXT;
+    const bool text_asked = key && key->type == CONFIG_TEXT;
     *duplicate = !value && !text_asked && json_error_code(&where) == json_error_duplicate_key;
     if (*duplicate) return NULL;
     if (value && text_asked && !json_is_string(value) && !json_is_null(value)) {
@@ -314,7 +315,8 @@ static int apply_override(json_t *tree, const char *assignment, dcp_error *err) 
                          assignment);
     char *path = strndup(assignment, (size_t)(equals - assignment));
     if (!path) return core_fail_memory(err, strlen(assignment));
-    int duplicate, status = DCP_OK;
+    int status = DCP_OK;
+    bool duplicate;
     json_t *value = parse_value(path, equals + 1, &duplicate);
     if (duplicate)
         status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice; drop one of them",
@@ -365,7 +367,7 @@ static int check_kind(const json_t *given, dcp_error *err) {
 }
 
 /* Returns true if the second assignment sets the first one's key, or an object that contains it. */
-static int replaces(const char *first, const char *second) {
+static bool replaces(const char *first, const char *second) {
     const size_t n = strcspn(second, "=");
     return strncmp(first, second, n) == 0 && (first[n] == '=' || first[n] == '.');
 }
@@ -426,7 +428,7 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
         json_decref(tree);
         return blame(to_blame, status, err);
     }
-    const int by_line =
+    const bool by_line =
         config_json_at(from_line, "checkpoint") || config_json_at(from_line, "train_batch_size") ||
         config_json_at(from_line, "eval_every") || config_json_at(from_line, "fsdp") ||
         config_json_at(from_line, "train_micro_batch_size_per_gpu");
@@ -473,7 +475,7 @@ int config_resume_newest(config *c, dcp_error *err) {
         config_json_set(c->tree, "checkpoint.overwrite", json_false()) != 0)
         return core_fail_memory(err, 0);
     fill_struct(c);
-    c->restarted = 1;
+    c->restarted = true;
     return DCP_OK;
 }
 
@@ -496,7 +498,7 @@ int config_unpack(const char *text, config **out, dcp_error *err) {
     json_t *both = json_loads(text, 0, NULL);
     json_t *tree = json_incref(json_object_get(both, "tree"));
     json_t *model = json_incref(json_object_get(both, "model"));
-    const int restarted = json_is_true(json_object_get(both, "restarted"));
+    const bool restarted = json_is_true(json_object_get(both, "restarted"));
     const json_int_t given = json_integer_value(json_object_get(both, "given"));
     json_decref(both);
     if (tree && model) {

@@ -3,6 +3,7 @@
 #include "config/schema.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +30,16 @@ const config_key config_keys[] = {
     {KEY("data.path", CONFIG_TEXT, NULL, "a file, a folder or a glob"), TO(data_path)},
     {KEY("data.sequence_length", CONFIG_INTEGER, "256",
          "tokens per sample; null, for safetensors: the length in the file"),
-     .min = 1, .max = MAX_INT, .nullable = 1, TO(sequence)},
+     .min = 1, .max = MAX_INT, .nullable = true, TO(sequence)},
     {KEY("data.frames", CONFIG_INTEGER, "null",
          "for speech: frames of codes that a sample has room for"),
-     .min = 1, .max = MAX_INT, .nullable = 1, TO(frames)},
+     .min = 1, .max = MAX_INT, .nullable = true, TO(frames)},
     {KEY("data.dtype", CONFIG_WORD, "null",
          "for tokens: type of an id; null: depends on the vocabulary's size"),
-     .words = "uint16|uint32", .nullable = 1,
+     .words = "uint16|uint32", .nullable = true,
      .idle_where = "data.type=text|records|speech|idx|safetensors", TO(data_dtype)},
-    {KEY("data.eval_path", CONFIG_TEXT, "null", "evaluation data of the same type"), .nullable = 1,
-     TO(eval_path)},
+    {KEY("data.eval_path", CONFIG_TEXT, "null", "evaluation data of the same type"),
+     .nullable = true, TO(eval_path)},
     {KEY("data.sources", CONFIG_OBJECTS, "[]",
          "more training data of the same type: objects with path and weight"),
      .check = config_sources_check},
@@ -47,7 +48,7 @@ const config_key config_keys[] = {
      TO(packs)},
     {KEY("data.tokenizer", CONFIG_TEXT, "null",
          "folder or file of a tokenizer, which checkpoints will contain"),
-     .nullable = 1, TO(tokenizer)},
+     .nullable = true, TO(tokenizer)},
     {KEY("eval_every", CONFIG_INTEGER, "0",
          "steps between evaluations; 0: only after the last step"),
      .max = MAX_INT, TO(eval_every)},
@@ -63,7 +64,7 @@ const config_key config_keys[] = {
      .min = 1, .max = MAX_INT, TO(micro)},
     {KEY("gradient_accumulation_steps", CONFIG_INTEGER, "null",
          "micro-batches per rank and step; null: follows from the other keys"),
-     .min = 1, .max = MAX_INT, .nullable = 1, TO(accumulation)},
+     .min = 1, .max = MAX_INT, .nullable = true, TO(accumulation)},
     {KEY("gradient_clipping", CONFIG_NUMBER, "1.0", "maximum norm of the gradient; 0: no clipping"),
      .max = 1e30, TO(clipping)},
     {KEY("optimizer.type", CONFIG_WORD, "\"AdamW\"", "the optimizer that updates the parameters"),
@@ -142,7 +143,7 @@ const config_key config_keys[] = {
      TO(offloads)},
     {KEY("fsdp.offload_path", CONFIG_TEXT, "null",
          "folder of the offload file; only without a GPU"),
-     .nullable = 1, TO(offload_path)},
+     .nullable = true, TO(offload_path)},
     {KEY("checkpoint.dir", CONFIG_TEXT, "\"ckpt\"", "the directory of steps"), TO(dir)},
     {KEY("checkpoint.every", CONFIG_INTEGER, "1", "steps between saves; 0: only the last step"),
      .max = MAX_INT, TO(every)},
@@ -179,7 +180,7 @@ const config_key config_keys[] = {
      .max = 4294901760.0, TO(stripe_bytes)},
     {KEY("checkpoint.domain", CONFIG_TEXT, "null",
          "the failure domain of a rank, with {rank}, {host} or {env:NAME}; null: its host"),
-     .nullable = 1, .is_name = 1, TO(domain)},
+     .nullable = true, .is_name = true, TO(domain)},
     {KEY("checkpoint.stores", CONFIG_OBJECTS, "[]", "faster stores in front of checkpoint.dir"),
      .check = config_stores_check, .complete = config_stores_complete},
     {KEY("device", CONFIG_WORD, "\"auto\"", "device that computes; cuda is experimental"),
@@ -188,10 +189,10 @@ const config_key config_keys[] = {
      .idle_where = "device=cpu", TO(tf32)},
     {KEY("metrics", CONFIG_TEXT, "\"<checkpoint.dir>/metrics.jsonl\"",
          "file with one JSON object per step; null: none"),
-     .nullable = 1, TO(metrics)},
+     .nullable = true, TO(metrics)},
     {KEY("log_every", CONFIG_INTEGER, "null",
          "steps between lines on stdout; null: one line per step, but at most one per second"),
-     .min = 1, .max = MAX_INT, .nullable = 1, TO(log_every)},
+     .min = 1, .max = MAX_INT, .nullable = true, TO(log_every)},
 };
 const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;
 
@@ -209,24 +210,24 @@ const config_key *config_key_of(const char *path, const char *optimizer) {
     return NULL;
 }
 
-int config_key_is_group(const char *path) {
+bool config_key_is_group(const char *path) {
     const size_t length = strlen(path);
     for (size_t i = 0; i < config_keys_count; i++)
         if (strncmp(config_keys[i].path, path, length) == 0 && config_keys[i].path[length] == '.')
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Returns true if the value is an integer in the key's range. A real number without a fraction,
  * such as 1e3, is an integer, too. */
-static int integer_fits(const config_key *key, const json_t *value) {
+static bool integer_fits(const config_key *key, const json_t *value) {
     const double number = json_number_value(value);
     return json_is_number(value) && number == floor(number) && number >= key->min &&
            number <= key->max;
 }
 
-static int number_fits(const config_key *key, const json_t *value) {
-    if (!json_is_number(value)) return 0;
+static bool number_fits(const config_key *key, const json_t *value) {
+    if (!json_is_number(value)) return false;
     const double number = json_number_value(value);
     return number >= key->min && number <= key->max;
 }
@@ -242,25 +243,25 @@ static int word_number(const char *words, const char *text) {
     }
 }
 
-static int betas_fit(const json_t *value) {
-    if (json_array_size(value) != 2) return 0;
+static bool betas_fit(const json_t *value) {
+    if (json_array_size(value) != 2) return false;
     for (size_t i = 0; i < 2; i++) {
         const json_t *beta = json_array_get(value, i);
-        if (!json_is_number(beta)) return 0;
+        if (!json_is_number(beta)) return false;
         const double number = json_number_value(beta);
-        if (!(number >= 0 && number < 1)) return 0;
+        if (!(number >= 0 && number < 1)) return false;
     }
-    return 1;
+    return true;
 }
 
-static int names_fit(const json_t *value) {
-    if (!json_is_array(value)) return 0;
+static bool names_fit(const json_t *value) {
+    if (!json_is_array(value)) return false;
     for (size_t i = 0; i < json_array_size(value); i++)
-        if (!json_is_string(json_array_get(value, i))) return 0;
-    return 1;
+        if (!json_is_string(json_array_get(value, i))) return false;
+    return true;
 }
 
-static int value_fits(const config_key *key, const json_t *value) {
+static bool value_fits(const config_key *key, const json_t *value) {
     if (json_is_null(value)) return key->nullable;
     switch (key->type) {
     case CONFIG_TEXT:
@@ -283,7 +284,7 @@ static int value_fits(const config_key *key, const json_t *value) {
     case CONFIG_MODEL:
         return json_is_object(value) || json_string_length(value) > 0;
     }
-    return 0;
+    return false;
 }
 
 /* Writes what the key requires to `out`, as text for a message. */
@@ -324,7 +325,7 @@ static const char *advice(const config_key *key, const char *text) {
 
 /* Messages contain the key's full path, the given value and what the key requires. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
-    const int is_path = (key->type == CONFIG_TEXT && !key->is_name) || key->type == CONFIG_MODEL;
+    const bool is_path = (key->type == CONFIG_TEXT && !key->is_name) || key->type == CONFIG_MODEL;
     if (is_path && core_path_check(key->path, json_string_value(value), err))
         return DCP_ERR_UNSUPPORTED;
     if (value_fits(key, value)) return key->check ? key->check(key->path, value, err) : DCP_OK;
@@ -385,7 +386,7 @@ static void fill_member(const config_key *key, const json_t *value, void *member
         *(double *)member = json_number_value(value);
         break;
     case CONFIG_SWITCH:
-        *(int *)member = json_is_true(value);
+        *(bool *)member = json_is_true(value);
         break;
     default:
         *(const json_t **)member = value;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "config/config.h"
@@ -18,7 +19,7 @@ typedef enum config_type {
     CONFIG_CHOICE,  /* one of the row's words; an int or enum: the word's index */
     CONFIG_INTEGER, /* min <= value <= max; uint64_t */
     CONFIG_NUMBER,  /* min <= value <= max; double */
-    CONFIG_SWITCH,  /* true or false; int */
+    CONFIG_SWITCH,  /* true or false; bool */
     CONFIG_BETAS,   /* two numbers in [0, 1); const json_t *, as for those below */
     CONFIG_NAMES,   /* list of strings */
     CONFIG_OBJECTS, /* list of objects; see `check` */
@@ -32,7 +33,7 @@ typedef struct config_key {
     const char *help;
     const char *words; /* "direct|mpio"; for CONFIG_TEXT, words with a special meaning */
     double min, max;
-    int nullable, is_name; /* is_name: a CONFIG_TEXT that is a name, not a path */
+    bool nullable, is_name; /* is_name: a CONFIG_TEXT that is a name, not a path */
     /* The optimizer.type that has the key; NULL if the key does not depend on the optimizer. A key
      * whose default depends on the optimizer has a row for each of them. */
     const char *optimizer;
@@ -54,7 +55,7 @@ const config_key *config_key_find(const char *path);
 /* The key of that path, if it exists for that optimizer.type; otherwise NULL. */
 const config_key *config_key_of(const char *path, const char *optimizer);
 /* Returns true if there are keys below the path: "optimizer", "optimizer.params". */
-int config_key_is_group(const char *path);
+bool config_key_is_group(const char *path);
 
 /* Returns DCP_OK if `value` has the key's type and is in its range, otherwise DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);

@@ -1,11 +1,12 @@
 #include "config/sources.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "programs/fail.h"
 
-static int is_weight(const json_t *value) {
+static bool is_weight(const json_t *value) {
     const double weight = json_number_value(value);
     return json_is_number(value) && weight > 0 && weight <= 1e6;
 }
@@ -17,7 +18,7 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
         return core_fail(err, DCP_ERR_ARG,
                          "%s[%zu]: not an object; an object with keys is required", path, i);
     json_object_foreach((json_t *)entry, key, value) {
-        const int is_path = strcmp(key, "path") == 0;
+        const bool is_path = strcmp(key, "path") == 0;
         if (!is_path && strcmp(key, "weight") != 0)
             return core_fail(err, DCP_ERR_ARG,
                              "%s[%zu].%.100s: unknown key; a source has path and weight", path, i,

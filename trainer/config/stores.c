@@ -2,6 +2,7 @@
  * and not by the table of keys in schema.c. */
 #include "config/stores.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,11 +25,11 @@ int config_stores_survivable(const char *redundancy) {
     return -1;
 }
 
-static int is_redundancy(const json_t *value) {
+static bool is_redundancy(const json_t *value) {
     return json_is_string(value) && config_stores_survivable(json_string_value(value)) >= 0;
 }
 
-static int is_within(const json_t *value, json_int_t least, json_int_t most) {
+static bool is_within(const json_t *value, json_int_t least, json_int_t most) {
     return json_is_integer(value) && json_integer_value(value) >= least &&
            json_integer_value(value) <= most;
 }

@@ -4,6 +4,7 @@
  * a wrong group is as likely a slip as a wrong letter. */
 #include "config/suggest.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "programs/arguments.h"
@@ -102,13 +103,13 @@ static const char *name_here(const char *path) {
 /* The largest number of edits that can be slips in a word of this length. */
 static size_t most_slips(const char *word) { return 1 + strlen(word) / 6; }
 
-int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]) {
+bool config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]) {
     search s = {.path = path, .best = best, .least = most_slips(last_part(path)) + 1};
     const char *here = name_here(path);
     *best = '\0';
     if (here) {
         strcpy(best, here);
-        return 1;
+        return true;
     }
     for (size_t i = 0; i < config_keys_count; i++) {
         const char *key = config_keys[i].path;

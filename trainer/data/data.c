@@ -3,6 +3,7 @@
  * source's share of all earlier cycles, plus its samples before g in this cycle. */
 #include "data/data.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ typedef struct data_part {
 
 /* The samples of a cycle, in their order. */
 typedef struct data_cycle {
-    int is_known;
+    bool is_known;
     uint64_t seed, number;
     uint8_t part[DATA_CYCLE];
     uint16_t within[DATA_CYCLE]; /* the number of the part's earlier samples in this cycle */
@@ -52,7 +53,7 @@ static const sample_kind *kind_of(const sample_shape *shape) {
     return shape->frames ? &of_speech : shape->tokens ? &of_tokens : &of_numbers;
 }
 
-static int gives(const data_source *source, const sample_kind *kind) {
+static bool gives(const data_source *source, const sample_kind *kind) {
     return kind == &of_speech   ? source->speech
            : kind == &of_tokens ? source->tokens
                                 : source->numbers;
@@ -265,7 +266,7 @@ static void make_cycle(data *d, uint64_t seed, uint64_t number) {
     }
     c->seed = seed;
     c->number = number;
-    c->is_known = 1;
+    c->is_known = true;
 }
 
 /* Returns the part to which sample g belongs. *own: the sample's number in that part. */

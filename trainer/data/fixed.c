@@ -4,6 +4,7 @@
 #include "data/source.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static void shape_text(char *text, size_t size, uint64_t rows, uint32_t ndim,
 }
 
 /* A vector may have any shape in the file: it is flattened. */
-static int same_row(const dcp_tensor *tensor, const asked *a) {
+static bool same_row(const dcp_tensor *tensor, const asked *a) {
     if (a->dtype == DCP_F32 && a->ndim == 1) {
         uint64_t n = 1;
         for (uint32_t d = 1; d < tensor->ndim; d++) n *= tensor->shape[d];
@@ -199,8 +200,8 @@ static int fixed_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index
 
 const data_source data_fixed = {
     .type = "safetensors",
-    .tokens = 1,
-    .numbers = 1,
+    .tokens = true,
+    .numbers = true,
     .open = fixed_open,
     .close = fixed_close,
     .samples = fixed_samples,

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static uint32_t idx_type_bytes(idx_type type) {
     return 0;
 }
 
-static int idx_is_integer(idx_type type) { return type != IDX_F32 && type != IDX_F64; }
+static bool idx_is_integer(idx_type type) { return type != IDX_F32 && type != IDX_F64; }
 
 static uint64_t big_endian(const uint8_t *bytes, uint32_t n) {
     uint64_t value = 0;
@@ -127,7 +128,7 @@ static int check_magic(const char *path, const uint8_t *magic, dcp_error *err) {
 static int check_size(const data_file *file, idx_header *h, dcp_error *err) {
     uint64_t whole;
     h->item_bytes = idx_type_bytes(h->type);
-    int huge = 0;
+    bool huge = false;
     for (uint32_t d = 1; d < h->ndim; d++)
         huge |= __builtin_mul_overflow(h->item_bytes, h->dims[d], &h->item_bytes);
     huge |= __builtin_mul_overflow(h->item_bytes, h->dims[0], &whole);
@@ -224,17 +225,17 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static int is_images(const char *path) {
+static bool is_images(const char *path) {
     const char *name = base_name(path), *end = name + strlen(name);
     return strstr(name, "images") && (end - name < 3 || strcmp(end - 3, ".gz") != 0);
 }
 
-static int is_train(const char *path) { return strncmp(base_name(path), "train", 5) == 0; }
+static bool is_train(const char *path) { return strncmp(base_name(path), "train", 5) == 0; }
 
-static int any(const data_files *files, int (*is)(const char *path)) {
+static bool any(const data_files *files, bool (*is)(const char *path)) {
     for (size_t i = 0; i < files->n; i++)
-        if (is(files->list[i].path)) return 1;
-    return 0;
+        if (is(files->list[i].path)) return true;
+    return false;
 }
 
 static int find_images(const char *path, data_files *files, dcp_error *err) {
@@ -313,11 +314,11 @@ static int open_labels(idx *x, dcp_error *err) {
 
 /* Returns true if the items can be read as samples of this shape. Images with a single channel may
  * lack the dimension of channels. A vector may come from an image with as many elements. */
-static int has_shape(const idx_array *a, const sample_shape *shape) {
+static bool has_shape(const idx_array *a, const sample_shape *shape) {
     const uint64_t elems = a->item_bytes / idx_type_bytes(a->type);
     if (shape->ndim == 1) return elems == shape->dims[0];
     const uint32_t missing = shape->ndim - a->ndim;
-    if (a->ndim > shape->ndim || missing > 1 || (missing == 1 && shape->dims[0] != 1)) return 0;
+    if (a->ndim > shape->ndim || missing > 1 || (missing == 1 && shape->dims[0] != 1)) return false;
     return memcmp(a->dims, shape->dims + missing, a->ndim * sizeof *a->dims) == 0;
 }
 
@@ -443,7 +444,7 @@ static void idx_source_normalize(void *state, const sample_normalization *how) {
 
 const data_source data_idx = {
     .type = "idx",
-    .numbers = 1,
+    .numbers = true,
     .open = idx_source_open,
     .close = idx_source_close,
     .samples = idx_samples,

@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +50,13 @@ const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes) {
 
 /* Returns true if, in every `wide` bytes, all bytes after the first `width` are zero. Returns false
  * if all bytes are zero. */
-static int is_padded(const uint8_t *ids, uint64_t bytes, uint32_t width, uint32_t wide) {
+static bool is_padded(const uint8_t *ids, uint64_t bytes, uint32_t width, uint32_t wide) {
     int some = 0;
     for (uint64_t i = 0; i < bytes - bytes % wide; i++) {
         if (i % wide < width)
             some |= ids[i];
         else if (ids[i])
-            return 0;
+            return false;
     }
     return some;
 }
@@ -85,10 +86,10 @@ static const char *tell_place(const char *path, char *text, size_t size) {
 /* A file that is missing or inaccessible at the start is the user's error; after other errors, the
  * file may be readable later. */
 static int fail_to_find(const char *path, int code, dcp_error *err) {
-    const int is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
-                         code == ELOOP || code == ENAMETOOLONG;
+    const bool is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
+                          code == ELOOP || code == ENAMETOOLONG;
     char place[2 * PATH_MAX];
-    const int is_missing = code == ENOENT || code == ENOTDIR;
+    const bool is_missing = code == ENOENT || code == ENOTDIR;
     return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
                      "data.path: cannot read %s: %s%s; give an existing path", path, strerror(code),
                      is_missing ? tell_place(path, place, sizeof place) : "");
@@ -120,7 +121,7 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
 
 /* Names below the start that begin with a dot (.git, an editor's copies) are ignored, as in a
  * glob. */
-static int is_hidden(const FTSENT *entry) {
+static bool is_hidden(const FTSENT *entry) {
     return entry->fts_level > FTS_ROOTLEVEL && entry->fts_name[0] == '.';
 }
 
@@ -240,7 +241,7 @@ int data_files_append(data_files *files, const char *path, dcp_error *err) {
     return status;
 }
 
-void data_files_keep(data_files *files, int (*keep)(const char *path)) {
+void data_files_keep(data_files *files, bool (*keep)(const char *path)) {
     size_t kept = 0;
     for (size_t i = 0; i < files->n; i++)
         if (keep(files->list[i].path))

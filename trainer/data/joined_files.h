@@ -2,6 +2,7 @@
  * and searches in ascending lists. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,7 +66,7 @@ char *data_files_shared(const char *path, const char *other);
 /* Appends a file after the others; ignores an empty one. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);
 /* Removes the files for whose path `keep` returns false. */
-void data_files_keep(data_files *files, int (*keep)(const char *path));
+void data_files_keep(data_files *files, bool (*keep)(const char *path));
 void data_files_close(data_files *files);
 
 /* The path of the file that contains byte `offset` of the whole; *within receives the offset in

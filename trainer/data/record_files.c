@@ -1,5 +1,6 @@
 #include "data/record_files.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static int open_holder(record_files *r, size_t i, record_file_read read, void *c
     return status;
 }
 
-static int is_safetensors(const char *path) {
+static bool is_safetensors(const char *path) {
     static const char end[] = ".safetensors";
     const size_t n = strlen(path), m = sizeof end - 1;
     return n >= m && strcmp(path + n - m, end) == 0;

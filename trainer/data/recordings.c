@@ -1,6 +1,7 @@
 /* A file of recordings: its lists, and the check that the model accepts its contents. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -366,7 +367,7 @@ static int recordings_read(void *state, uint64_t seed, uint64_t epoch, uint64_t 
 
 const data_source data_recordings = {
     .type = "speech",
-    .speech = 1,
+    .speech = true,
     .open = recordings_open,
     .close = recordings_close,
     .samples = recordings_samples,

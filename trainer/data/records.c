@@ -4,6 +4,7 @@
 #include "data/records.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -323,7 +324,7 @@ static void records_count(const void *state, uint64_t *n, uint64_t *tokens) {
 
 const data_source data_records = {
     .type = "records",
-    .tokens = 1,
+    .tokens = true,
     .open = records_open,
     .close = records_close,
     .samples = records_samples,

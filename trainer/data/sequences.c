@@ -6,6 +6,7 @@
  * checked: they suffice to detect a wrong type or a wrong tokenizer, and reading many GB would take
  * minutes. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,8 +166,8 @@ static int text_open(const data_options *options, void **state, dcp_error *err) 
 }
 
 static int tokens_open(const data_options *options, void **state, dcp_error *err) {
-    const int wide = options->dtype ? strcmp(options->dtype, "uint32") == 0
-                                    : options->shape.classes > UINT16_VOCABULARY;
+    const bool wide = options->dtype ? strcmp(options->dtype, "uint32") == 0
+                                     : options->shape.classes > UINT16_VOCABULARY;
     return sequences_open(options, wide ? 4 : 2, state, err);
 }
 
@@ -201,7 +202,7 @@ static void sequences_contents(const void *state, data_contents *add) {
 
 const data_source data_text = {
     .type = "text",
-    .tokens = 1,
+    .tokens = true,
     .open = text_open,
     .close = sequences_close,
     .samples = sequences_samples,
@@ -211,7 +212,7 @@ const data_source data_text = {
 
 const data_source data_tokens = {
     .type = "tokens",
-    .tokens = 1,
+    .tokens = true,
     .open = tokens_open,
     .close = sequences_close,
     .samples = sequences_samples,

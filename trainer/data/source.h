@@ -2,6 +2,7 @@
  * provides. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <dcp/error.h>
@@ -31,7 +32,7 @@ typedef struct data_contents {
 
 typedef struct data_source {
     const char *type;
-    int tokens, numbers, speech; /* the kinds of samples that it can provide */
+    bool tokens, numbers, speech; /* the kinds of samples that it can provide */
     int (*open)(const data_options *options, void **state, dcp_error *err);
     void (*close)(void *state);
     uint64_t (*samples)(const void *state);

@@ -1,5 +1,6 @@
 #include "fsdp/across.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "programs/fail.h"
@@ -59,7 +60,7 @@ static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
         const uint64_t here = (uint64_t)a->layout->units[u].grad_counts[a->layout->shard];
         if (here > shard) shard = here;
     }
-    int failed = fsdp_transport_reserve(a->transport, FSDP_REPLICAS, 0, shard * sizeof(float));
+    bool failed = fsdp_transport_reserve(a->transport, FSDP_REPLICAS, 0, shard * sizeof(float));
     if (s->crossed) failed |= fsdp_transport_reserve(a->transport, FSDP_REPLICAS, out, in);
     return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
 }
@@ -76,7 +77,7 @@ static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
         a->sums[u] = (fsdp_sum_counter){.k = a->k,
                                         .order = a->batches.order,
                                         .result = shard_of(a, u) + own.start,
-                                        .result_is_used = 1,
+                                        .result_is_used = true,
                                         .n_slots = s->n_across_sums,
                                         .offset = offset,
                                         .elems = (uint64_t)own.count};
@@ -166,7 +167,7 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
 }
 
 /* Adds up what has arrived. Returns true if that completed the step's sum. */
-static int add_pieces(fsdp_across *a) {
+static bool add_pieces(fsdp_across *a) {
     fsdp_sum_counter *sum = &a->sums[a->unit];
     float *at = a->crossed;
     for (int g = 0; g < groups_of(a->layout); g++) {
@@ -178,7 +179,7 @@ static int add_pieces(fsdp_across *a) {
             fsdp_sum_push(sum, part, at);
         }
     }
-    const int is_last = a->micro + 1 == fsdp_micro_batches_steps(&a->batches);
+    const bool is_last = a->micro + 1 == fsdp_micro_batches_steps(&a->batches);
     if (is_last)
         fsdp_sum_fold(sum);
     else

@@ -3,6 +3,7 @@
  * block's are computed; the root's travel at the end of a micro-step. */
 #include "fsdp/fsdp.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "fsdp/fsdp_plan.h"
@@ -39,7 +40,7 @@ struct fsdp {
 };
 
 /* Returns true if the storage itself is the gathered model. */
-static int in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_on_host; }
+static bool in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_on_host; }
 
 static int take_places(fsdp *f, const float *params, dcp_error *err) {
     size_t most = 0;
@@ -85,12 +86,12 @@ static const fsdp_param *stage_params(const fsdp *f, size_t stage) {
     return f->layout->units[stage_unit(f, stage)].params + first;
 }
 
-static int is_trained(const fsdp *f, size_t stage) {
+static bool is_trained(const fsdp *f, size_t stage) {
     const fsdp_param *params = stage_params(f, stage);
     const size_t n = model_unit_params(f->m, model_stage_unit(f->m, stage));
     for (size_t i = 0; i < n; i++)
-        if (!params[i].info.frozen && model_stage_uses(f->m, stage, i)) return 1;
-    return 0;
+        if (!params[i].info.frozen && model_stage_uses(f->m, stage, i)) return true;
+    return false;
 }
 
 int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, kernels *k,
@@ -248,7 +249,7 @@ static void run_forward(fsdp *f, model_run *run, timeline_kind span) {
 /* Returns the buffer from which a unit's gradients are sent; NULL if none is needed, because a
  * shard is the whole state. */
 static float *scratch_of(fsdp *f, size_t unit) {
-    const int is_root = unit == ROOT;
+    const bool is_root = unit == ROOT;
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
     if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
     if (!is_root) drop_block(f);
@@ -271,14 +272,14 @@ static void zero_grads(fsdp *f, size_t unit) {
 
 /* Returns true if a unit's backward pass begins with this stage, that is, if the next stage belongs
  * to another unit. */
-static int begins_unit(const fsdp *f, size_t stage) {
+static bool begins_unit(const fsdp *f, size_t stage) {
     const size_t unit = stage_unit(f, stage);
     if (unit == ROOT) return stage + 1 == model_stages(f->m);
     return stage_unit(f, stage + 1) != unit;
 }
 
 /* Returns true if a unit's backward pass ends with this stage. */
-static int ends_unit(const fsdp *f, size_t stage) {
+static bool ends_unit(const fsdp *f, size_t stage) {
     const size_t unit = stage_unit(f, stage);
     if (unit == ROOT) return stage == 0;
     return stage_unit(f, stage - 1) != unit;

@@ -1,14 +1,16 @@
 #include "fsdp/fsdp_plan.h"
 
+#include <stdbool.h>
+
 enum { ROOT = 0 };
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
-static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_on_host; }
+static bool is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
+static bool gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_on_host; }
 
-int fsdp_plan_is_hybrid(const fsdp_plan *plan) {
+bool fsdp_plan_is_hybrid(const fsdp_plan *plan) {
     return fsdp_plan_micro_batches(plan).group < plan->layout->world;
 }
 
@@ -49,7 +51,7 @@ static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
 
 static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
-    const int keep = plan->strategy.keep_params;
+    const bool keep = plan->strategy.keep_params;
     const uint64_t blocks = layout->n - 1;
     const uint64_t ahead = least(least(plan->strategy.prefetch, blocks), FSDP_MOST_AHEAD);
     s->n_flights = ahead ? ahead : 1;
@@ -77,7 +79,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
  * nothing computes meanwhile. */
 static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
-    const int splits = is_cut(plan), overlaps = plan->strategy.overlap;
+    const bool splits = is_cut(plan), overlaps = plan->strategy.overlap;
     uint64_t elems = 0;
     for (size_t u = splits && plan->is_shared ? ROOT : 1; u < layout->n; u++)
         elems = most(elems, layout->units[u].gathered_grad_elems);
@@ -107,7 +109,7 @@ static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const uint64_t senders = fsdp_micro_batches_senders(&batches, layout->rank, batches.block - 1);
-    const int in_place = plan->strategy.ring && !is_cut(plan);
+    const bool in_place = plan->strategy.ring && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t n =
             plan->strategy.ring ? shard_elems(layout, u) : senders * added_elems(plan, u);
@@ -149,7 +151,7 @@ static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const uint64_t local = fsdp_micro_batches_kept_local(&batches);
     const uint64_t own = fsdp_micro_batches_kept(&batches);
-    const int is_home_taken = local > 0 && !is_cut(plan);
+    const bool is_home_taken = local > 0 && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         s->own_sum += added_elems(plan, u);
         s->local_sum += layout->units[u].whole_grad_elems;
@@ -192,18 +194,18 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
                          .partial = partial * sizeof(float)};
 }
 
-uint64_t fsdp_param_bytes(int bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
+uint64_t fsdp_param_bytes(bool bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
 
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
     return (uint64_t)layout->units[unit].counts[layout->shard] * (uint64_t)(layout->shards - 1);
 }
 
-uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit) {
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, bool is_hybrid, size_t unit) {
     if (is_hybrid) return fsdp_ring_sends(layout, unit);
     return layout->units[unit].gathered_grad_elems - piece_elems(layout, unit);
 }
 
-uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, int is_hybrid, size_t unit) {
+uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, bool is_hybrid, size_t unit) {
     const int first = layout->rank - layout->shard;
     uint64_t stays = 0;
     if (is_hybrid) return 0;
@@ -248,7 +250,7 @@ static uint64_t group_parts(const fsdp_plan *plan) {
 /* The number of elements sent for a step's reductions. *across: the part that leaves the group. */
 static uint64_t reduced(const fsdp_plan *plan, uint64_t *across) {
     const fsdp_layout *layout = plan->layout;
-    const int is_hybrid = fsdp_plan_is_hybrid(plan), ring = plan->strategy.ring;
+    const bool is_hybrid = fsdp_plan_is_hybrid(plan), ring = plan->strategy.ring;
     const uint64_t own = own_parts(plan);
     uint64_t first = 0;
     *across = 0;

@@ -3,6 +3,8 @@
  * rank. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "fsdp/shard_layout.h"
 #include "fsdp/strategy.h"
 #include "fsdp/sum_order.h"
@@ -14,19 +16,19 @@ typedef struct fsdp_plan {
     fsdp_strategy strategy;
     uint64_t micro_batches; /* of a step, of all ranks together */
     uint64_t slot_bytes;    /* bytes that the optimizer stores per element of a gradient */
-    int offloads;           /* parameters and slots are in a file or in the host's memory */
+    bool offloads;          /* parameters and slots are in a file or in the host's memory */
     /* Parameters and slots are in the host's memory, which kernels access slowly, so units are
      * gathered even if a shard is the whole unit. */
-    int is_on_host;
+    bool is_on_host;
     /* The ranks of a group share one copy of gathered units, in their host's memory. */
-    int is_shared;
+    bool is_shared;
 } fsdp_plan;
 
 /* Returns true if gradients are added up within each group of ranks before the groups' sums are
  * added. That requires several groups of several ranks, each of which holds the state, and
  * micro-batches that divide evenly (fsdp_micro_batches_of). Returns false for the ring, which has
  * an order of additions of its own. */
-int fsdp_plan_is_hybrid(const fsdp_plan *plan);
+bool fsdp_plan_is_hybrid(const fsdp_plan *plan);
 
 /* Sizes of buffers, in elements of fp32; 0 if there is no such buffer. Parameters that are stored
  * where they are gathered need no buffer. */
@@ -84,7 +86,7 @@ size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
 size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of gather i */
 
 /* The number of bytes per element of a parameter when it is sent. */
-uint64_t fsdp_param_bytes(int bf16);
+uint64_t fsdp_param_bytes(bool bf16);
 
 /* The number of elements that the rank sends:
  * - gather: for one gather of a unit.
@@ -95,8 +97,8 @@ uint64_t fsdp_param_bytes(int bf16);
  * - across: to the ranks that hold the same shard, for each sum of its group.
  * - spread: to the ranks that hold the same shard, for the result. */
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
-uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit);
-uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, int is_hybrid, size_t unit);
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, bool is_hybrid, size_t unit);
+uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, bool is_hybrid, size_t unit);
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);

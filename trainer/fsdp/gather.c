@@ -8,6 +8,7 @@
 #include "fsdp/gather.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ typedef struct gather_messages {
     fsdp_gather_of of;
     fsdp_slices *joins;
     fsdp_transport *transport;
-    int is_on_host, narrows;    /* parameters are in the host's memory; parameters travel as bf16 */
+    bool is_on_host, narrows;   /* parameters are in the host's memory; parameters travel as bf16 */
     float *root, *block, *kept; /* whole units; NULL if there are none */
     float **whole;              /* [units] the place of each whole unit */
     messages_flight *flights;   /* [gather.most_in_flight] a ring */
@@ -209,7 +210,7 @@ typedef struct shared_place {
 typedef struct shared_flight {
     size_t unit;
     shared_place *at;
-    int is_put;
+    bool is_put;
     double started;
 } shared_flight;
 
@@ -217,7 +218,7 @@ typedef struct gather_shared {
     fsdp_gather gather; /* must be the first member */
     fsdp_gather_of of;
     MPI_Comm comm;
-    int keeps;
+    bool keeps;
     /* The root's place, then one for each block if blocks stay gathered; otherwise places that
      * blocks use in turn. */
     shared_place *places;
@@ -275,7 +276,7 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
 
 /* Finds the counter of a rank that has not reached `use`; NULL if all have. */
 static core_futex *find_late(const gather_shared *s, const shared_place *p, uint32_t use,
-                             int released) {
+                             bool released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
         core_futex *count = released ? &p->ranks[r].released : &p->ranks[r].written;
         if (!core_futex_has(count, use)) return count;
@@ -308,10 +309,10 @@ static void put_slices(const gather_shared *s, const fsdp_unit *unit, float *who
  * previous content. */
 static void put_shard(gather_shared *s, shared_flight *f) {
     shared_place *p = f->at;
-    if (f->is_put || find_late(s, p, p->uses - 1, 1)) return;
+    if (f->is_put || find_late(s, p, p->uses - 1, true)) return;
     if (!s->of.layout->in_place) put_slices(s, &s->of.layout->units[f->unit], p->whole);
     core_futex_set(&p->ranks[s->of.layout->shard].written, p->uses);
-    f->is_put = 1;
+    f->is_put = true;
 }
 
 static shared_place *next_place(gather_shared *s, size_t unit) {

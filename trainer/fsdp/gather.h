@@ -1,6 +1,7 @@
 #pragma once
 
 #include <dcp/error.h>
+#include <stdbool.h>
 
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/transport.h"
@@ -40,7 +41,7 @@ struct fsdp_gather {
 typedef struct fsdp_gather_of {
     const fsdp_layout *layout;
     float *params; /* this rank's storage; may be memory of alloc_host */
-    int bf16;      /* parameters are rounded to bf16 when they are gathered */
+    bool bf16;     /* parameters are rounded to bf16 when they are gathered */
     kernels *k;
     timeline *tl; /* records gathers; may be NULL */
 } fsdp_gather_of;

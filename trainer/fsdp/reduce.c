@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,13 +44,13 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
 
 /* Returns true if sums of this rank's own micro-batches are stored in its gradients, which requires
  * that it holds the whole state. */
-static int is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
+static bool is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
     return layout->shards == 1 && batches->block > 1;
 }
 
 static void place_own(sum_counters *s, const fsdp_layout *layout, const fsdp_micro_batches *batches,
                       float *grads) {
-    const int is_hybrid = batches->group < batches->world;
+    const bool is_hybrid = batches->group < batches->world;
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
@@ -112,8 +113,8 @@ struct fsdp_reduce {
     fsdp_transport *transport;
     timeline *tl;
     fsdp_micro_batches batches;
-    int ring;
-    int is_hybrid;    /* each group adds up its ranks' gradients; the groups' sums cross later */
+    bool ring;
+    bool is_hybrid;   /* each group adds up its ranks' gradients; the groups' sums cross later */
     fsdp_group group; /* the ranks that send each other gradients */
     int first, ranks; /* the group's lowest rank, and its number of ranks */
     float *grads;
@@ -122,7 +123,7 @@ struct fsdp_reduce {
     fsdp_across *across;
     int *counts; /* 4 * [ranks]: counts and starts of what is sent, then of what is received */
     struct {
-        int is_on;
+        bool is_on;
         size_t unit;
         uint64_t micro;
         double started;
@@ -140,7 +141,7 @@ static int reserve_transfer(fsdp_reduce *r, uint64_t received, dcp_error *err) {
             sent = r->layout->units[u].gathered_grad_elems;
     if (r->layout->world == 1) return DCP_OK;
     sent *= sizeof(float), received *= sizeof(float);
-    const int failed = fsdp_transport_reserve(r->transport, r->group, sent, received);
+    const bool failed = fsdp_transport_reserve(r->transport, r->group, sent, received);
     return failed ? core_fail_memory(err, sent + received) : DCP_OK;
 }
 
@@ -162,7 +163,7 @@ static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) 
 
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
                        float *grads, fsdp_reduce **out, dcp_error *err) {
-    const int is_hybrid = fsdp_plan_is_hybrid(plan);
+    const bool is_hybrid = fsdp_plan_is_hybrid(plan);
     fsdp_reduce *r = calloc(1, sizeof *r);
     if (!r) return core_fail_memory(err, sizeof *r);
     *r = (fsdp_reduce){.layout = plan->layout,
@@ -203,7 +204,7 @@ uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r) {
     return (r->left + fsdp_across_sent(r->across)) * sizeof(float);
 }
 
-static int is_last(const fsdp_reduce *r, uint64_t micro) {
+static bool is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_micro_batches_steps(&r->batches);
 }
 
@@ -237,7 +238,7 @@ static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, float *se
     int before = 0;
     for (int i = 0; i < r->ranks; i++) {
         const fsdp_range piece = range_of(r, unit, r->first + i);
-        const int sends = fsdp_micro_batches_part(&r->batches, r->first + i, micro).n > 0;
+        const bool sends = fsdp_micro_batches_part(&r->batches, r->first + i, micro).n > 0;
         send_counts[i] = send ? piece.count : 0;
         send_starts[i] = piece.start;
         counts[i] = sends ? own : 0;
@@ -314,11 +315,11 @@ static void finish_flight(fsdp_reduce *r) {
             fsdp_across_spread(r->across, unit);
     }
     timeline_add(r->tl, TIMELINE_SUM, (long)unit, r->flight.started, MPI_Wtime());
-    r->flight.is_on = 0;
+    r->flight.is_on = false;
 }
 
 /* Returns the sum of the whole gradients of this rank's micro-batches; zeros if it has none. */
-static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
+static float *sum_batches(fsdp_reduce *r, size_t unit, bool has_batch, float *whole) {
     fsdp_sum_counter *local = &r->sums.local[unit];
     if (local->depth > 0) return fsdp_sum_join(local);
     if (!has_batch) r->k->zero(r->k, whole, local->elems);
@@ -327,10 +328,10 @@ static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *who
 
 /* Adds this micro-batch to the rank's own sum. Returns true if the sum is complete and is sent
  * after this micro-step. */
-static int add_up_own(fsdp_reduce *r, size_t unit, uint64_t micro, uint64_t batch, float *whole) {
+static bool add_up_own(fsdp_reduce *r, size_t unit, uint64_t micro, uint64_t batch, float *whole) {
     fsdp_sum_counter *local = &r->sums.local[unit];
-    const int is_sent = fsdp_micro_batches_are_sent(&r->batches, micro);
-    if (r->batches.block == 1) return 1;
+    const bool is_sent = fsdp_micro_batches_are_sent(&r->batches, micro);
+    if (r->batches.block == 1) return true;
     if (r->ring && batch < r->batches.n) batch = micro; /* the ring has an order of its own */
     if (batch < r->batches.n) fsdp_sum_push(local, (fsdp_part){batch, 1}, whole);
     if (!is_sent) fsdp_sum_settle(local);
@@ -350,7 +351,7 @@ static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, 
 
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch) {
     const uint64_t batch = fsdp_micro_batch_of(&r->batches, r->layout->rank, micro);
-    const int has_batch = batch < r->batches.n;
+    const bool has_batch = batch < r->batches.n;
     if (r->layout->units[unit].whole_grad_elems == 0) return;
     if (r->layout->world == 1) {
         fsdp_sum_push(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
@@ -359,7 +360,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
     }
     finish_flight(r); /* the flight may use the memory of the sums */
     if (!add_up_own(r, unit, micro, batch, whole)) return;
-    r->flight.is_on = 1;
+    r->flight.is_on = true;
     r->flight.unit = unit;
     r->flight.micro = micro;
     r->flight.started = MPI_Wtime();

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ static uint64_t slice_at(const fsdp_param *param) {
 
 /* Places the unit's trained or frozen parameters, and this rank's slices of them, after those that
  * are already placed. *held: the elements of this rank's shard so far. */
-static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen, uint64_t *held) {
+static void place_params(const fsdp_layout *layout, fsdp_unit *unit, bool frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
         if (param->info.frozen != frozen) continue;
@@ -61,9 +62,9 @@ static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen,
 
 static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
     uint64_t held = 0;
-    place_params(layout, unit, 0, &held);
+    place_params(layout, unit, false, &held);
     unit->whole_grad_elems = unit->whole_elems;
-    place_params(layout, unit, 1, &held);
+    place_params(layout, unit, true, &held);
 }
 
 /* Adds a parameter's slices to the ranks' counts. Ranks without a slice come last. */
@@ -76,7 +77,7 @@ static void count_slices(const fsdp_param *param, int shards, int *counts) {
     }
 }
 
-static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen, int *counts,
+static uint64_t count_shards(const fsdp_unit *unit, int shards, bool with_frozen, int *counts,
                              int *starts) {
     for (size_t i = 0; i < unit->n; i++)
         if (with_frozen || !unit->params[i].info.frozen)
@@ -91,7 +92,7 @@ static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen,
 
 /* Returns true if count_shards cannot overflow. It adds up all elements, and the padding of each
  * slice. */
-static int unit_fits(const fsdp_unit *unit, int shards) {
+static bool unit_fits(const fsdp_unit *unit, int shards) {
     const uint64_t padding = (uint64_t)unit->n * (uint64_t)shards * FSDP_ALIGN;
     return unit->whole_elems <= INT_MAX && padding <= INT_MAX - unit->whole_elems;
 }
@@ -114,9 +115,9 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
                          "model: the unit of %s has %" PRIu64
                          " parameters; at most 2^31 fit in one",
                          unit->params[0].info.name, unit->whole_elems);
-    unit->gathered_elems = count_shards(unit, layout->shards, 1, unit->counts, unit->starts);
+    unit->gathered_elems = count_shards(unit, layout->shards, true, unit->counts, unit->starts);
     unit->gathered_grad_elems =
-        count_shards(unit, layout->shards, 0, unit->grad_counts, unit->grad_starts);
+        count_shards(unit, layout->shards, false, unit->grad_counts, unit->grad_starts);
     layout->param_elems +=
         layout->in_place ? unit->whole_elems : (uint64_t)unit->counts[layout->shard];
     layout->grad_elems += (uint64_t)unit->grad_counts[layout->shard];
@@ -162,16 +163,16 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
     return status;
 }
 
-int fsdp_globs_match(const json_t *globs, const char *name) {
+bool fsdp_globs_match(const json_t *globs, const char *name) {
     for (size_t i = 0; i < json_array_size(globs); i++)
-        if (fnmatch(json_string_value(json_array_get(globs, i)), name, 0) == 0) return 1;
-    return 0;
+        if (fnmatch(json_string_value(json_array_get(globs, i)), name, 0) == 0) return true;
+    return false;
 }
 
-static int is_found(const fsdp_layout *layout, const char *glob) {
+static bool is_found(const fsdp_layout *layout, const char *glob) {
     for (size_t i = 0; i < layout->n_params; i++)
-        if (fnmatch(glob, layout->params[i].info.name, 0) == 0) return 1;
-    return 0;
+        if (fnmatch(glob, layout->params[i].info.name, 0) == 0) return true;
+    return false;
 }
 
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
@@ -363,7 +364,7 @@ static void add_slice(listing *l, fsdp_direction direction, uint64_t whole, uint
 
 /* Adds a rank's slices of the unit's trained or frozen parameters. at: their position among the
  * shards. Returns the position after them. */
-static uint64_t add_slices(const fsdp_slices *p, const fsdp_unit *unit, int rank, int frozen,
+static uint64_t add_slices(const fsdp_slices *p, const fsdp_unit *unit, int rank, bool frozen,
                            uint64_t at, listing *l) {
     for (size_t i = 0; i < unit->n; i++) {
         const fsdp_param *param = &unit->params[i];
@@ -381,10 +382,10 @@ static void add_unit(const fsdp_slices *p, const fsdp_unit *unit, listing *l) {
     const fsdp_layout *layout = p->layout;
     for (int r = 0; r < layout->shards; r++) {
         if (p->direction == FSDP_SPLIT) {
-            add_slices(p, unit, r, 0, (uint64_t)unit->grad_starts[r], l);
+            add_slices(p, unit, r, false, (uint64_t)unit->grad_starts[r], l);
         } else if (!layout->in_place || r != layout->shard) {
-            const uint64_t at = add_slices(p, unit, r, 0, (uint64_t)unit->starts[r], l);
-            add_slices(p, unit, r, 1, at, l);
+            const uint64_t at = add_slices(p, unit, r, false, (uint64_t)unit->starts[r], l);
+            add_slices(p, unit, r, true, at, l);
         }
     }
 }
@@ -405,7 +406,7 @@ static int make_table(fsdp_slices *p, dcp_error *err) {
     const uint64_t bytes = l.n * sizeof *p->table;
     l = (listing){.list = malloc(bytes + 1)};
     p->table = p->k->alloc(p->k, bytes + 1);
-    const int ok = l.list && p->table;
+    const bool ok = l.list && p->table;
     if (ok) list_parts(p, &l);
     if (ok) p->k->upload(p->k, p->table, l.list, bytes);
     free(l.list);

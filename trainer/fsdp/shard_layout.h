@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -114,7 +115,7 @@ dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
 /* Returns true if one of the globs matches the parameter's name. Globs are those of fnmatch(3)
  * without flags: `*` matches any text. */
-int fsdp_globs_match(const json_t *globs, const char *name);
+bool fsdp_globs_match(const json_t *globs, const char *name);
 
 /* Checks that each glob matches a parameter, because a glob without a match is probably a mistake.
  * DCP_ERR_ARG: the message names the key and the glob. */

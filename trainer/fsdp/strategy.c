@@ -1,6 +1,8 @@
 /* Translates the keys of DeepSpeed and FSDP into one description. */
 #include "fsdp/strategy.h"
 
+#include <stdbool.h>
+
 #include "config/config.h"
 #include "programs/fail.h"
 
@@ -16,7 +18,7 @@ int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *
             err, DCP_ERR_ARG,
             "fsdp.replicas: %d does not divide the number of ranks, %d; choose a number that does",
             replicas, world);
-    const int keeps = c->stage < 3 || !c->reshard;
+    const bool keeps = c->stage < 3 || !c->reshard;
     *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : replicas,
                            .keep_params = keeps,
                            .in_place = keeps && !c->offloads,

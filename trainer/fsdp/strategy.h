@@ -12,6 +12,7 @@
  * many replicas as ranks. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <dcp/error.h>
@@ -22,12 +23,12 @@ enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as many */
 
 typedef struct fsdp_strategy {
     int replicas;      /* divides the number of ranks */
-    int keep_params;   /* a gathered block stays until the update */
-    int in_place;      /* parameters that stay gathered are stored where they are gathered */
-    int local_sums;    /* a rank adds up its own micro-batches, and reduces once per step */
-    int overlap;       /* a unit's gradients travel while the next unit computes */
-    int ring;          /* reductions use MPI's order of additions, which depends on the ranks */
-    int bf16;          /* gathers round parameters to bf16, and send half the bytes */
+    bool keep_params;  /* a gathered block stays until the update */
+    bool in_place;     /* parameters that stay gathered are stored where they are gathered */
+    bool local_sums;   /* a rank adds up its own micro-batches, and reduces once per step */
+    bool overlap;      /* a unit's gradients travel while the next unit computes */
+    bool ring;         /* reductions use MPI's order of additions, which depends on the ranks */
+    bool bf16;         /* gathers round parameters to bf16, and send half the bytes */
     uint64_t prefetch; /* units that are gathered ahead; at most FSDP_MOST_AHEAD */
     /* Blocks are joined to units of at least that many parameters; 0 if each block is a unit. */
     uint64_t min_params;

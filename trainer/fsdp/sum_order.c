@@ -1,6 +1,7 @@
 #include "fsdp/sum_order.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "programs/fail.h"
@@ -42,7 +43,7 @@ static uint64_t block_over(const fsdp_sum_order *o, uint64_t n) {
     return n < o->large ? o->large : UINT64_MAX;
 }
 
-int fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part newer) {
+bool fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part newer) {
     const uint64_t block = block_over(o, newer.n);
     return older.first % block == 0 && older.first / block == newer.first / block;
 }
@@ -90,8 +91,8 @@ static void merge_newest(fsdp_sum_counter *p) {
 }
 
 /* Returns true if the newest sum has to be added to the one before it. */
-static int newest_joins(const fsdp_sum_counter *p) {
-    if (p->depth < 2) return 0;
+static bool newest_joins(const fsdp_sum_counter *p) {
+    if (p->depth < 2) return false;
     return fsdp_sum_order_joins(&p->order, p->sums[p->depth - 2].part, p->sums[p->depth - 1].part);
 }
 
@@ -152,7 +153,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divis
 
 /* Returns true if a step is a whole number of rounds in which all ranks together compute `each`
  * micro-batches. */
-static int comes_out_even(const fsdp_micro_batches *l, uint64_t each) {
+static bool comes_out_even(const fsdp_micro_batches *l, uint64_t each) {
     return l->n > 0 && l->n % each == 0;
 }
 
@@ -166,23 +167,23 @@ static uint64_t longest_block(const fsdp_micro_batches *l) {
 /* Makes each group's runs from whole blocks of `of` micro-batches, such that the group's ranks
  * compute equally many blocks of `block` micro-batches, and all groups have equally many runs.
  * Returns true if such runs exist. */
-static int take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
+static bool take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
     const uint64_t together = (uint64_t)group * block;
     const uint64_t blocks = together / common_divisor(of, together), run = blocks * of;
     if (blocks > FSDP_MOST_PARTS || !comes_out_even(l, (uint64_t)(l->world / group) * run))
-        return 0;
+        return false;
     l->group = group;
     l->run = run;
     l->block = block;
-    return 1;
+    return true;
 }
 
-static int form_groups(fsdp_micro_batches *l, fsdp_sum_strategy s) {
+static bool form_groups(fsdp_micro_batches *l, fsdp_sum_strategy s) {
     const uint64_t sizes[] = {l->order.large, l->order.small, 1};
     for (int of = 0; of < 2; of++)
         for (int block = s.local ? of : 2; block < 3; block++)
-            if (take_runs(l, s.group, sizes[of], sizes[block])) return 1;
-    return 0;
+            if (take_runs(l, s.group, sizes[of], sizes[block])) return true;
+    return false;
 }
 
 fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s) {
@@ -207,7 +208,7 @@ fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t
     return (fsdp_part){(micro / steps_of_run(l) * groups + group) * l->run, l->run};
 }
 
-int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro) {
+bool fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro) {
     return (micro + 1) % steps_of_run(l) == 0;
 }
 
@@ -219,7 +220,7 @@ uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t mic
     return batch < l->n ? batch : l->n;
 }
 
-int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro) {
+bool fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro) {
     return (micro + 1) % l->block == 0;
 }
 

@@ -2,6 +2,7 @@
  * and sends what. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <dcp/error.h>
@@ -35,7 +36,7 @@ fsdp_sum_order fsdp_sum_order_running(void);
 enum { FSDP_ODD_BLOCK = 15 };
 
 /* Returns true if the newer sum is added to the older one, which ends where the newer begins. */
-int fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part newer);
+bool fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part newer);
 /* The longest part of micro-batches first ... end - 1 that starts at `first` and becomes one
  * sum. */
 fsdp_part fsdp_sum_order_part(const fsdp_sum_order *o, uint64_t first, uint64_t end);
@@ -55,8 +56,8 @@ typedef struct fsdp_sum_counter {
     kernels *k;
     fsdp_sum_order order;
     float *result;       /* [elems] receives the final sum */
-    int result_is_used;  /* the memory of `result` is used for something else until the sum ends, so
-                            it is not a slot */
+    bool result_is_used; /* the memory of `result` is used for something else until the sum ends, so
+                           it is not a slot */
     float *const *slots; /* [n_slots][offset + elems] the separate slots */
     uint64_t n_slots;
     uint64_t offset, elems;
@@ -110,10 +111,10 @@ typedef struct fsdp_micro_batches {
 
 /* How gradients are added up. */
 typedef struct fsdp_sum_strategy {
-    int group; /* the number of ranks that add up among themselves first, if possible; `world`: all
-                  ranks */
-    int local; /* ranks add up their own micro-batches first, if blocks divide evenly */
-    int ring;  /* the transport adds in its own order, so a rank sends the sum of all of its own
+    int group;  /* the number of ranks that add up among themselves first, if possible; `world`: all
+                   ranks */
+    bool local; /* ranks add up their own micro-batches first, if blocks divide evenly */
+    bool ring;  /* the transport adds in its own order, so a rank sends the sum of all of its own
                   micro-batches at once */
 } fsdp_sum_strategy;
 
@@ -123,7 +124,7 @@ uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l);
 /* The micro-batch that a rank computes in a micro-step; l->n if it has none. */
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro);
 /* Returns true if ranks send sums after a micro-step. */
-int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
+bool fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
 /* Returns the part that a rank sends after a micro-step; .n is 0 if it sends nothing. In the order
  * of additions, a rank's part comes before that of the group's next rank. */
 fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
@@ -133,7 +134,7 @@ uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint6
 /* For several groups: the first function returns true if the groups have computed a run after the
  * micro-step; the second returns the run of a rank's group, which consists of at most
  * FSDP_MOST_PARTS sums. */
-int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
+bool fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
 /* The most sums that are stored from one micro-step to the next: of a rank's own block, of what its

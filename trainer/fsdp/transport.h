@@ -18,6 +18,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "fsdp/mesh.h"
 #include "kernels/kernels.h"
@@ -31,7 +32,7 @@ typedef struct fsdp_stretches {
 
 /* A transfer in flight. */
 typedef struct fsdp_transfer {
-    int is_on; /* set from the beginning to the finish; otherwise poll and finish do nothing */
+    bool is_on; /* set from the beginning to the finish; otherwise poll and finish do nothing */
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;

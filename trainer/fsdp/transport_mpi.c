@@ -1,4 +1,5 @@
 /* MPI's transfers proceed only inside calls of MPI, so poll makes such calls. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ static MPI_Comm comm_of(const fsdp_transport *t, fsdp_group group) {
 
 static void mpi_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                        fsdp_stretches to, fsdp_transfer *out) {
-    out->is_on = 1;
+    out->is_on = true;
     const MPI_Datatype element = type == KERNELS_BF16 ? MPI_UINT16_T : MPI_FLOAT;
     const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     const MPI_Comm comm = comm_of(t, group);
@@ -24,20 +25,20 @@ static void mpi_gather(fsdp_transport *t, fsdp_group group, kernels_type type, c
 
 static void mpi_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
                          fsdp_stretches to, fsdp_transfer *out) {
-    out->is_on = 1;
+    out->is_on = true;
     MPI_Ialltoallv(from.at, from.counts, from.starts, MPI_FLOAT, to.at, to.counts, to.starts,
                    MPI_FLOAT, comm_of(t, group), &out->request);
 }
 
 static void mpi_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                                const int *counts, fsdp_transfer *out) {
-    out->is_on = 1;
+    out->is_on = true;
     MPI_Ireduce_scatter(from, to, counts, MPI_FLOAT, MPI_SUM, comm_of(t, group), &out->request);
 }
 
 static void mpi_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
                            fsdp_transfer *out) {
-    out->is_on = 1;
+    out->is_on = true;
     MPI_Iallreduce(MPI_IN_PLACE, sums, n, MPI_FLOAT, MPI_SUM, comm_of(t, group), &out->request);
 }
 
@@ -50,7 +51,7 @@ static void mpi_poll(fsdp_transport *t, fsdp_transfer *transfer) {
 static void mpi_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     (void)t;
     if (transfer->is_on) MPI_Wait(&transfer->request, MPI_STATUS_IGNORE);
-    transfer->is_on = 0;
+    transfer->is_on = false;
 }
 
 static void mpi_destroy(fsdp_transport *t) { (void)t; }
@@ -79,7 +80,7 @@ typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copi
 /* One transfer's memory, and the places on the device that receive its data. */
 typedef struct copies {
     copies_use use;
-    int is_on, summed;
+    bool is_on, summed;
     char *from, *to;
     size_t from_bytes, to_bytes; /* capacities */
     size_t size;                 /* of an element */
@@ -99,12 +100,12 @@ typedef struct host_transport {
 
 static host_transport *of(fsdp_transport *t) { return t->state; }
 
-static copies_use use_of(fsdp_group group, int sends) {
+static copies_use use_of(fsdp_group group, bool sends) {
     if (group == FSDP_REPLICAS) return sends ? CROSSINGS : SPREADS;
     return sends ? REDUCTIONS : GATHERS;
 }
 
-static int has_from(copies_use use) { return use == REDUCTIONS || use == CROSSINGS; }
+static bool has_from(copies_use use) { return use == REDUCTIONS || use == CROSSINGS; }
 
 static int grow_memory(kernels *k, char **memory, size_t *has, size_t bytes) {
     if (*memory && bytes <= *has) return 0;
@@ -120,13 +121,13 @@ static int fit(host_transport *h, copies *c, copies_use use, size_t sent, size_t
            grow_memory(h->k, &c->to, &c->to_bytes, received);
 }
 
-static int fits(const copies *c, size_t sent, size_t received) {
+static bool fits(const copies *c, size_t sent, size_t received) {
     return sent <= c->from_bytes && received <= c->to_bytes;
 }
 
 /* Returns true if `a` is better for the transfer than `b`. Both are free; b may be NULL. */
-static int is_better(const copies *a, const copies *b, size_t sent, size_t received) {
-    if (!b || !fits(b, sent, received)) return 1;
+static bool is_better(const copies *a, const copies *b, size_t sent, size_t received) {
+    if (!b || !fits(b, sent, received)) return true;
     return fits(a, sent, received) && a->to_bytes < b->to_bytes;
 }
 
@@ -140,9 +141,9 @@ static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size
     for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS && !best; c++)
         if (c->use == UNUSED) best = c;
     if (!best || fit(h, best, use, sent, received)) MPI_Abort(MPI_COMM_WORLD, 3);
-    best->is_on = 1;
+    best->is_on = true;
     best->inner = (fsdp_transfer){0};
-    *out = (fsdp_transfer){.is_on = 1, .other = best};
+    *out = (fsdp_transfer){.is_on = true, .other = best};
     return best;
 }
 
@@ -178,13 +179,13 @@ static void host_gather(fsdp_transport *t, fsdp_group group, kernels_type type, 
     const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     int rank;
     const int ranks = ranks_of(h, group, &rank);
-    copies *c = begin_copies(h, use_of(group, 0), 0, extent(to, ranks) * size, out);
+    copies *c = begin_copies(h, use_of(group, false), 0, extent(to, ranks) * size, out);
     char *place = c->to + (size_t)to.starts[rank] * size;
     const size_t bytes = (size_t)to.counts[rank] * size;
     c->ranks = ranks;
     c->size = size;
     c->places = to;
-    c->summed = 0;
+    c->summed = false;
     if (bytes) h->k->download(h->k, place, own, bytes);
     h->mpi.gather(&h->mpi, group, type, place, (fsdp_stretches){c->to, to.counts, to.starts},
                   &c->inner);
@@ -196,11 +197,11 @@ static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches fr
     int rank;
     const int ranks = ranks_of(h, group, &rank);
     const size_t bytes = extent(from, ranks) * sizeof(float);
-    copies *c = begin_copies(h, use_of(group, 1), bytes, extent(to, ranks) * sizeof(float), out);
+    copies *c = begin_copies(h, use_of(group, true), bytes, extent(to, ranks) * sizeof(float), out);
     c->ranks = ranks;
     c->size = sizeof(float);
     c->places = to;
-    c->summed = 0;
+    c->summed = false;
     if (bytes) h->k->download(h->k, c->from, from.at, bytes);
     h->mpi.exchange(&h->mpi, group, (fsdp_stretches){c->from, from.counts, from.starts},
                     (fsdp_stretches){c->to, to.counts, to.starts}, &c->inner);
@@ -214,8 +215,8 @@ static void host_reduce_scatter(fsdp_transport *t, fsdp_group group, const float
     const int ranks = ranks_of(h, group, &rank);
     for (int i = 0; i < ranks; i++) n += (size_t)counts[i];
     const size_t own = (size_t)counts[rank];
-    copies *c = begin_copies(h, use_of(group, 1), n * sizeof(float), own * sizeof(float), out);
-    c->summed = 1;
+    copies *c = begin_copies(h, use_of(group, true), n * sizeof(float), own * sizeof(float), out);
+    c->summed = true;
     c->sums = to;
     c->sums_n = own;
     if (n) h->k->download(h->k, c->from, from, n * sizeof(float));
@@ -227,8 +228,8 @@ static void host_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, in
                             fsdp_transfer *out) {
     host_transport *h = of(t);
     const size_t bytes = (size_t)n * sizeof(float);
-    copies *c = begin_copies(h, use_of(group, 0), 0, bytes, out);
-    c->summed = 1;
+    copies *c = begin_copies(h, use_of(group, false), 0, bytes, out);
+    c->summed = true;
     c->sums = sums;
     c->sums_n = (size_t)n;
     if (n) h->k->download(h->k, c->to, sums, bytes);
@@ -256,8 +257,8 @@ static void host_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     if (!transfer->is_on) return;
     h->mpi.finish(&h->mpi, &c->inner);
     upload_copies(h->k, c);
-    c->is_on = 0;
-    transfer->is_on = 0;
+    c->is_on = false;
+    transfer->is_on = false;
 }
 
 static void host_destroy(fsdp_transport *t) {

@@ -16,6 +16,7 @@
 
 #include <cuda_runtime_api.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -58,7 +59,7 @@ static void leave_by_alarm(int signal) {
 }
 
 /* Returns true if the group has a communicator and does not use another group's. */
-static int has_own(const nccl_transport *n, fsdp_group group) {
+static bool has_own(const nccl_transport *n, fsdp_group group) {
     const ncclComm_t comm = n->groups[group].comm;
     return comm && (group == FSDP_WORLD || comm != n->groups[FSDP_WORLD].comm);
 }
@@ -147,7 +148,7 @@ static nccl_flight *begin_flight(nccl_transport *n, fsdp_group group, fsdp_trans
     if (slot < 0) nccl_fail(n, "transfers", "too many are on their way");
     nccl_flight *f = &n->flights[slot];
     f->group = group;
-    *out = (fsdp_transfer){.is_on = 1, .other = f};
+    *out = (fsdp_transfer){.is_on = true, .other = f};
     follow_kernels(n);
     return f;
 }
@@ -197,7 +198,8 @@ static void nccl_gather(fsdp_transport *t, fsdp_group group, kernels_type type, 
                         fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
     nccl_flight *f = begin_flight(n, group, out);
-    const int bf16 = type == KERNELS_BF16, rank = n->groups[group].rank;
+    const int rank = n->groups[group].rank;
+    const bool bf16 = type == KERNELS_BF16;
     const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
     for (int r = 0; r < n->groups[group].ranks; r++) {
         n->from[r] = r == rank ? own : (const char *)to.at + (size_t)to.starts[rank] * size;
@@ -260,7 +262,7 @@ static void nccl_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     nccl_wait(n, f);
     nccl_check_cuda(n, cudaStreamWaitEvent(n->kernels, f->done, 0));
     free_slot(&n->taken, f - n->flights);
-    transfer->is_on = 0;
+    transfer->is_on = false;
 }
 
 static void nccl_destroy(fsdp_transport *t) {
@@ -283,7 +285,7 @@ static int make_stream(nccl_transport *n) {
     if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess ||
         cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest) != cudaSuccess)
         return 1;
-    int failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
+    bool failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
     for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
         failed |=
             cudaEventCreateWithFlags(&n->flights[i].done, cudaEventDisableTiming) != cudaSuccess;
@@ -345,11 +347,11 @@ static void connect_groups(fsdp_transport *t, int sums) {
 
 /* Returns true if this rank's library can be used: several ranks on one GPU require NCCL 2.30 or
  * later and the variable. */
-static int is_usable(nccl_transport *n, int ranks, int shared) {
+static bool is_usable(nccl_transport *n, int ranks, int shared) {
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
-    if (ranks == 1) return 1;
-    if (fsdp_nccl_load(&n->nccl) || n->nccl.version(&version) != ncclSuccess) return 0;
+    if (ranks == 1) return true;
+    if (fsdp_nccl_load(&n->nccl) || n->nccl.version(&version) != ncclSuccess) return false;
     return !shared || (version >= NCCL_VERSION(2, 30, 0) && allowed && allowed[0] == '1');
 }
 

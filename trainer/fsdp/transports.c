@@ -1,10 +1,12 @@
 /* Chooses a run's transport. Besides the files of the transports, only this file depends on which
  * transports were built. */
+#include <stdbool.h>
+
 #include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL
 /* Returns true if ranks share a device anywhere. */
-static int is_shared(const fsdp_mesh *mesh, const kernels *k) {
+static bool is_shared(const fsdp_mesh *mesh, const kernels *k) {
     MPI_Comm sharers;
     int n;
     fsdp_mesh_sharers(mesh->world, k->device(k), &sharers);

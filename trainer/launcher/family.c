@@ -49,7 +49,7 @@ static int read_answer(int fd, double limit_s, char *text, size_t size) {
         char rest[512];
         const double left = end - program_now_s();
         if (left <= 0 || poll(&ready, 1, (int)(left * 1e3) + 1) <= 0) return -1;
-        const int fits = used + 1 < size;
+        const bool fits = used + 1 < size;
         const ssize_t n =
             fits ? read(fd, text + used, size - 1 - used) : read(fd, rest, sizeof rest);
         if (n <= 0) return n == 0 ? 0 : -1;
@@ -63,7 +63,7 @@ int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t s
     text[0] = '\0';
     const pid_t pid = start_program(argv, &fd);
     if (pid < 0) return -1;
-    const int answered = read_answer(fd, limit_s, text, size) == 0;
+    const bool answered = read_answer(fd, limit_s, text, size) == 0;
     close(fd);
     if (!answered) kill(pid, SIGKILL);
     waitpid(pid, &status, 0);

@@ -405,7 +405,7 @@ static bool is_waited_for(const launcher_link *link) {
  * the time `end`. */
 static int wait_for_agents(launcher_job *job, double end) {
     for (;;) {
-        int waits = 0, lives = 0;
+        bool waits = false, lives = false;
         for (size_t i = 0; i < job->n_links; i++) {
             waits |= is_waited_for(&job->links[i]);
             lives |= job->links[i].state == LAUNCHER_LINK_UP;

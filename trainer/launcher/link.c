@@ -190,7 +190,8 @@ void launcher_guard_wake(const launcher_guard *guard) { kill(guard->pid, SIGCONT
  * dcp-run, are left alone. */
 typedef struct marked_job {
     const char *mark;
-    int tell, left;
+    int left;
+    bool tell;
 } marked_job;
 
 static void tell_alive(void *ctx, const launcher_process *process) {
@@ -220,7 +221,7 @@ static void kill_marked(void *ctx, const launcher_process *child) {
 /* Kills the job's processes after the agent was killed and they became children of dcp-run. */
 static int kill_adopted(const launcher_guard *guard, double end) {
     const double tell_at = program_now_s() + LAUNCHER_PATIENCE_S;
-    int told = 0;
+    bool told = false;
     /* until two searches in a row find nothing: children of an ending process may become children
      * of dcp-run after the first search */
     for (int clean = 0; clean < 2;) {
@@ -237,7 +238,8 @@ static int kill_adopted(const launcher_guard *guard, double end) {
 }
 
 int launcher_guard_clear(launcher_guard *guard, double end) {
-    int status = 0, gone;
+    int status = 0;
+    bool gone;
     struct pollfd ended = {.fd = pidfd_open(guard->pid, 0), .events = POLLIN};
     while (!(gone = waitpid(guard->pid, &status, WNOHANG) != 0) && program_now_s() < end) {
         launcher_guard_wake(guard);

@@ -313,7 +313,7 @@ static void take_part(void *ctx, int rank, const char *text, size_t n) {
     output_stream *s = ctx;
     const int i = rank < 0 ? s->output->ranks : rank;
     output_line *line = &s->lines[i];
-    const int ends = n > 0 && text[n - 1] == '\n';
+    const bool ends = n > 0 && text[n - 1] == '\n';
     n -= (size_t)ends;
     if (line->n == 0 && ends) {
         put_line(s, i, text, n);
@@ -338,10 +338,10 @@ static void end_stream(output_stream *s) {
     s->reader = -1;
 }
 
-/* Reads once. Returns 1 if there may be more. */
-static int read_stream(output_stream *s) {
+/* Reads once. Returns true if there may be more. */
+static bool read_stream(output_stream *s) {
     static char bytes[READ_BYTES];
-    if (s->reader < 0) return 0;
+    if (s->reader < 0) return false;
     const ssize_t n = read(s->reader, bytes, sizeof bytes);
     if (n > 0) launcher_tagged_take(&s->tagged, bytes, (size_t)n, take_part, s);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) end_stream(s);
@@ -360,7 +360,7 @@ static void watch(int epoll, int fd, uint32_t events) {
 }
 
 static void set_interest(launcher_output *o) {
-    const int held_up = holds_up(&o->streams[0]) || holds_up(&o->streams[1]);
+    const bool held_up = holds_up(&o->streams[0]) || holds_up(&o->streams[1]);
     for (int i = 0; i < 2; i++) {
         output_stream *s = &o->streams[i];
         watch(o->epoll, s->reader, held_up ? 0 : EPOLLIN);
@@ -368,9 +368,9 @@ static void set_interest(launcher_output *o) {
     }
 }
 
-int launcher_output_take(launcher_output *o) {
+bool launcher_output_take(launcher_output *o) {
     output_stream *s = o->streams;
-    int more = 1, left = 0;
+    bool more = true, left = false;
     for (int i = 0; i < READS_A_TAKE && more; i++) {
         for (int k = 0; k < 2; k++) flush_console(&s[k], 0);
         if (holds_up(&s[0]) || holds_up(&s[1])) break;

@@ -1,6 +1,7 @@
 /* The output of the ranks of a start (--logs). */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The tagged output of mpirun, whose tags show which text belongs to which rank. */
@@ -57,9 +58,9 @@ int launcher_output_fd(const launcher_output *output);
 /* Reads what has arrived, and writes it to the files and the console. Never waits for either. If a
  * console accepts nothing, reading stops once too many lines wait for it. If that lasts for some
  * seconds, reading continues, and lines are left out on the console (and counted), but not in the
- * files. To be called when the descriptor is readable, and about once per second. Returns 0 if both
- * pipes have ended and everything is written. */
-int launcher_output_take(launcher_output *output);
+ * files. To be called when the descriptor is readable, and about once per second. Returns false if
+ * both pipes have ended and everything is written. */
+bool launcher_output_take(launcher_output *output);
 
 /* Writes stacks to stderr and to DIR/start-K/stacks.log. `output` may be NULL: only stderr. */
 void launcher_output_stacks(launcher_output *output, const char *text);

@@ -164,14 +164,14 @@ static void choose(char *agents, char *words, size_t size) {
  * AGENT is installed. The text is static; only the first call queries Open MPI. */
 static const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
-    static int asked;
+    static bool asked;
     static char info[INFO_BYTES];
     char *const ask[] = {(char *)by->asked, "--param", "plm",        "rsh",
                          "--level",         "9",       "--parsable", NULL};
     const char *named = getenv(by->shell_variable);
     char agents[WORDS_BYTES / 2];
     if (!asked) {
-        asked = 1;
+        asked = true;
         if (by->asked) launcher_ask_program(ask, agent_limit_s, info, sizeof info);
         find_value(info, ":plm_rsh_agent:value:", agents, sizeof agents);
         if (!*agents) /* no answer: use the usual words */
@@ -186,7 +186,7 @@ static int put_on_stdin(const char *line) {
     int ends[2];
     if (pipe(ends) != 0) return -1;
     const ssize_t n = (ssize_t)strlen(line);
-    const int failed = write(ends[1], line, (size_t)n) != n || dup2(ends[0], STDIN_FILENO) < 0;
+    const bool failed = write(ends[1], line, (size_t)n) != n || dup2(ends[0], STDIN_FILENO) < 0;
     close(ends[1]);
     if (ends[0] != STDIN_FILENO) close(ends[0]);
     return failed ? -1 : 0;
@@ -244,21 +244,21 @@ extern char **environ;
 typedef struct words {
     char **at;
     size_t n, room;
-    int failed;
+    bool failed;
 } words;
 
 static void add_word(words *w, const char *text) {
     if (w->n + 2 > w->room) {
         char **more = realloc(w->at, (2 * w->room + 32) * sizeof *more);
         if (!more) {
-            w->failed = 1;
+            w->failed = true;
             return;
         }
         w->at = more;
         w->room = 2 * w->room + 32;
     }
     w->at[w->n] = strdup(text);
-    if (!w->at[w->n]) w->failed = 1;
+    if (!w->at[w->n]) w->failed = true;
     if (w->at[w->n]) w->at[++w->n] = NULL;
 }
 
@@ -307,7 +307,7 @@ static void add_exports(words *w, const launcher_family *family) {
         if (family->pass) add_words(w, family->pass, name, NULL);
         fprintf(names, "%s%s", ftell(names) ? "," : "", name);
     }
-    if (!names || fclose(names) != 0) w->failed = 1;
+    if (!names || fclose(names) != 0) w->failed = true;
     if (family->pass_list && !w->failed) add_words(w, family->pass_list, list, NULL);
     free(list);
 }

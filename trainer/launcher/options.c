@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,7 +155,7 @@ static int read_by_table(const program_option *table, const given_options *given
                                      .options = table,
                                      .notes = notes,
                                      .statuses = statuses,
-                                     .ends_at_first = 1};
+                                     .ends_at_first = true};
     char **args;
     int n, status = program_arguments_parse(&command, argc, argv, 0, MAX_ARGUMENTS, &args, &n);
     if (status >= 0) return status;

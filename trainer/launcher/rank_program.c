@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static int find_port(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t length = sizeof at;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int failed = fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) != 0 ||
-                       getsockname(fd, (struct sockaddr *)&at, &length) != 0;
+    const bool failed = fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) != 0 ||
+                        getsockname(fd, (struct sockaddr *)&at, &length) != 0;
     if (fd >= 0) close(fd);
     return failed ? 0 : ntohs(at.sin_port);
 }

@@ -42,7 +42,8 @@ static int compare_beats(const launcher_beat *a, const launcher_beat *b) {
 }
 
 int launcher_stall_behind(const launcher_stall *stall) {
-    int least = 0, differ = stall->ranks == 1;
+    int least = 0;
+    bool differ = stall->ranks == 1;
     for (int r = 1; r < stall->ranks; r++) {
         const int order = compare_beats(&stall->beats[r], &stall->beats[least]);
         if (order < 0) least = r;

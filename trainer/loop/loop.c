@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ typedef struct loop {
     trainer *t;
     run_report report;
     step_saves saves;
-    int has_stepped;
+    bool has_stepped;
 } loop;
 
 /* Writes the reason why the run ends into text[32], and returns it. */
@@ -79,8 +80,8 @@ static int hand_over(loop *l) {
     return status == DCP_OK ? PROGRAM_STOPPED : PROGRAM_FAILED;
 }
 
-static int is_save_due(const loop *l) {
-    if (l->t->state->step == l->t->c->max_steps) return 0; /* the run's last save follows */
+static bool is_save_due(const loop *l) {
+    if (l->t->state->step == l->t->c->max_steps) return false; /* the run's last save follows */
     return step_saves_are_due(&l->saves);
 }
 
@@ -90,7 +91,7 @@ static void begin_training(loop *l) {
     const double begin = MPI_Wtime();
     setup_measure_peak(l->t);
     report_leave_out(&l->report, MPI_Wtime() - begin);
-    l->has_stepped = 1;
+    l->has_stepped = true;
 }
 
 /* Saves what was computed so far, because the run cannot continue. */
@@ -131,7 +132,7 @@ static int take_step(loop *l) {
     r.is_proven = step_prove_is_due(l->t);
     if (r.is_proven) status = step_prove(l->t, &r.state_id, &err);
     r.is_proven &= status == DCP_OK;
-    const int is_due = step_evaluate_is_due(l->t);
+    const bool is_due = step_evaluate_is_due(l->t);
     if (status == DCP_OK && is_due) status = step_evaluate(l->t, &e, &err);
     e.done &= status == DCP_OK;
     l->t->state->owes_evaluation = is_due && !e.done;
@@ -195,7 +196,7 @@ static int run_steps(loop *l) {
     uint64_t saves_answered = 0;
     while (status == PROGRAM_DONE) {
         step_requests asked = step_requests_collect(t->comm);
-        const int is_done = t->state->step >= t->c->max_steps;
+        const bool is_done = t->state->step >= t->c->max_steps;
         if (is_done && asked.end == RANKS_END_RESIZE) asked.end = RANKS_END_NONE;
         if (asked.end == RANKS_END_RESIZE) return hand_over(l);
         if (is_done || asked.end) return save_and_end(l, &asked);
@@ -213,7 +214,7 @@ int loop_run(trainer *t) {
     const int status = report_begin(&l.report, t, &err);
     if (status != DCP_OK) {
         ranks_say(t->rank, "%s", err.message);
-        const int is_wrong = status == DCP_ERR_ARG || status == DCP_ERR_BUSY;
+        const bool is_wrong = status == DCP_ERR_ARG || status == DCP_ERR_BUSY;
         return report_end(&l.report, is_wrong ? PROGRAM_USAGE : PROGRAM_FAILED);
     }
     const int end = run_steps(&l);

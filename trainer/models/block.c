@@ -3,6 +3,8 @@
  * run->dstream holds the gradient of the stream. Activations that the forward pass did not store
  * are computed again. Gradients replace activations that are no longer needed, so each forward pass
  * of a block allows only one backward pass. */
+#include <stdbool.h>
+
 #include "models/layers.h"
 #include "models/parts.h"
 
@@ -21,8 +23,8 @@ static kernels_attention attention_shape(const model_run *run, size_t layer) {
                                .places = model_places(run)};
 }
 
-static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
-static int is_gated(const model_run *run) { return run->m->block.gate.out > 0; }
+static bool is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
+static bool is_gated(const model_run *run) { return run->m->block.gate.out > 0; }
 
 static void block_keep(model_run *run, arena *a, size_t layer) {
     const model *m = run->m;
@@ -156,7 +158,7 @@ static operand dstream_operand(const model_run *run) {
 static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
-    const int turn = c->rope.theta > 0.0;
+    const bool turn = c->rope.theta > 0.0;
     const size_t angles = run->cache.past * (c->head_dim / 2);
     return (kernels_heads){
         .batch = run->batch,

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,13 +28,13 @@ void model_refusals_add(model_refusals *r, const char *key, const char *value, c
     r->n++;
     r->told += !append_text(r->reasons, sizeof r->reasons, "; ", reason);
     if (!key) {
-        r->helpless = 1;
+        r->helpless = true;
         return;
     }
     const int n = snprintf(override, sizeof override, "model.%s=%s", key, value);
     if (n < 0 || (size_t)n >= sizeof override ||
         append_text(r->overrides, sizeof r->overrides, " ", override))
-        r->helpless = 1;
+        r->helpless = true;
 }
 
 int model_refusals_tell(const model_refusals *r, dcp_error *err) {
@@ -105,7 +106,7 @@ int model_keys_pair(const model_keys *keys, const char *key, uint64_t absent, ui
         out[0] = out[1] = absent;
         return DCP_OK;
     }
-    const int list = json_is_array(value);
+    const bool list = json_is_array(value);
     if (list && json_array_size(value) != 2)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: %s%s is neither a number nor [height, width]", keys->path,
@@ -134,7 +135,8 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
     return DCP_OK;
 }
 
-int model_keys_flag(const model_keys *keys, const char *key, int absent, int *out, dcp_error *err) {
+int model_keys_flag(const model_keys *keys, const char *key, bool absent, bool *out,
+                    dcp_error *err) {
     const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_boolean(value))
         return core_fail(err, DCP_ERR_ARG,
@@ -189,8 +191,8 @@ void model_keys_refuse(const model_keys *keys, const char *key, const char *text
                        strncmp(why, "is ", 3) ? ": " : " ", why);
 }
 
-int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_error *err) {
-    int set = only;
+int model_keys_only_flag(const model_keys *keys, const char *key, bool only, dcp_error *err) {
+    bool set = only;
     const int status = model_keys_flag(keys, key, only, &set, err);
     if (!status && set != only)
         model_keys_refuse(keys, key, set ? "true" : "false", "is not supported",

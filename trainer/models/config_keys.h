@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,7 @@
 /* Zeroed if nothing is refused. */
 typedef struct model_refusals {
     size_t n, told;      /* the number of reasons, and how many of them fit into `reasons` */
-    int helpless;        /* at least one of the reasons cannot be removed by a setting */
+    bool helpless;       /* at least one of the reasons cannot be removed by a setting */
     char reasons[500];   /* the reasons, joined */
     char overrides[400]; /* the settings, joined: model.key=value */
 } model_refusals;
@@ -67,7 +68,8 @@ int model_keys_pair(const model_keys *keys, const char *key, uint64_t absent, ui
 /* A finite number that is at least `least`. */
 int model_keys_number(const model_keys *keys, const char *key, double absent, double least,
                       double *out, dcp_error *err);
-int model_keys_flag(const model_keys *keys, const char *key, int absent, int *out, dcp_error *err);
+int model_keys_flag(const model_keys *keys, const char *key, bool absent, bool *out,
+                    dcp_error *err);
 /* Also uses `absent` if the named function is not supported. */
 int model_keys_activation(const model_keys *keys, const char *key, const char *absent,
                           kernels_activation *out, dcp_error *err);
@@ -76,7 +78,7 @@ int model_keys_activation(const model_keys *keys, const char *key, const char *a
 void model_keys_refuse(const model_keys *keys, const char *key, const char *text, const char *why,
                        const char *set);
 /* Checks that a key, if it is given, has the only supported value. */
-int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_error *err);
+int model_keys_only_flag(const model_keys *keys, const char *key, bool only, dcp_error *err);
 /* set: as for model_keys_refuse; NULL if no setting helps, because the model is a different one. */
 void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
                           const char *set);

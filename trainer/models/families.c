@@ -1,5 +1,6 @@
 #include "models/families.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *
     int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
     /* null means as many kv_heads as heads, whatever the family's default is. */
-    const int usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
+    const bool usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
     const keys_entry kv_heads = {.key = "num_key_value_heads",
                                  .absent = usual ? c->kv_heads : c->heads,
                                  .out = &c->kv_heads};
@@ -46,12 +47,12 @@ static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *
 static int read_rest(const model_keys *keys, model_windows_of windows, model_config *c,
                      dcp_error *err) {
     static const char *const dropout[] = {"attention_dropout"};
-    int status = model_keys_flag(keys, "tie_word_embeddings", 0, &c->tied, err);
+    int status = model_keys_flag(keys, "tie_word_embeddings", false, &c->tied, err);
     if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
     if (!status)
         status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
     if (!status) status = model_rope_read(keys, c->max_positions, &c->rope, err);
-    if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
+    if (!status) status = model_keys_flag(keys, "attention_bias", false, &c->qkv_bias, err);
     if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
     if (!status) status = model_windows_read(keys, windows, c->layers, &c->windows, err);
     c->o_bias = c->qkv_bias;
@@ -62,7 +63,7 @@ static int read_rest(const model_keys *keys, model_windows_of windows, model_con
 static int model_decoder_read(const model_keys *keys, model_windows_of windows, model_config *c,
                               dcp_error *err) {
     c->input = INPUT_TOKENS;
-    c->causal = 1;
+    c->causal = true;
     const int status = read_llama_sizes(keys, c, err);
     return status ? status : read_rest(keys, windows, c, err);
 }
@@ -120,17 +121,17 @@ static int read_level(const model_keys *keys, const family_names *names, model_c
     c->max_positions = 32768;
     int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
     c->input = INPUT_SPEECH;
-    if (!status) status = model_keys_only_flag(keys, "mlp_bias", 0, err);
-    if (!status) status = model_keys_only_flag(keys, "attention_bias", 0, err);
-    if (!status) status = model_keys_only_flag(keys, "tie_word_embeddings", 0, err);
-    c->tied = c->qkv_bias = c->o_bias = 0;
+    if (!status) status = model_keys_only_flag(keys, "mlp_bias", false, err);
+    if (!status) status = model_keys_only_flag(keys, "attention_bias", false, err);
+    if (!status) status = model_keys_only_flag(keys, "tie_word_embeddings", false, err);
+    c->tied = c->qkv_bias = c->o_bias = false;
     model_keys_no_extras(keys);
     return status ? status : model_decoder_check_heads(keys, c, err);
 }
 
 /* Tables need more than one row, because the largest id, rows - 1, must be at least 1. */
 static int check_tables(const model_config *c, dcp_error *err) {
-    const int is_text = c->classes > 1;
+    const bool is_text = c->classes > 1;
     if (is_text && c->speech->texts > 1) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "model config: " TALKER
@@ -260,10 +261,10 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char *const dropout[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     c->names = &gpt2;
     c->input = INPUT_TOKENS;
-    c->causal = c->layer_norm = c->in_first = 1;
-    c->qkv_bias = c->o_bias = c->mlp_bias = 1;
+    c->causal = c->layer_norm = c->in_first = true;
+    c->qkv_bias = c->o_bias = c->mlp_bias = true;
     int status = read_gpt2_sizes(keys, c, err);
-    if (!status) status = model_keys_flag(keys, "tie_word_embeddings", 1, &c->tied, err);
+    if (!status) status = model_keys_flag(keys, "tie_word_embeddings", true, &c->tied, err);
     if (!status)
         status = model_keys_number(keys, "layer_norm_epsilon", 1e-5, 0.0, &c->norm_eps, err);
     if (!status)
@@ -272,9 +273,9 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
         status =
             model_keys_activation(keys, "activation_function", "gelu_new", &c->activation, err);
     if (!status) status = model_keys_no_dropout(keys, dropout, 3, err);
-    if (!status) status = model_keys_only_flag(keys, "scale_attn_weights", 1, err);
-    if (!status) status = model_keys_only_flag(keys, "scale_attn_by_inverse_layer_idx", 0, err);
-    if (!status) status = model_keys_only_flag(keys, "add_cross_attention", 0, err);
+    if (!status) status = model_keys_only_flag(keys, "scale_attn_weights", true, err);
+    if (!status) status = model_keys_only_flag(keys, "scale_attn_by_inverse_layer_idx", false, err);
+    if (!status) status = model_keys_only_flag(keys, "add_cross_attention", false, err);
     return status;
 }
 
@@ -294,7 +295,7 @@ static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->max_positions = 2048;
     const int status = model_decoder_read(keys, MODEL_WINDOWS_NEVER, c, err);
-    return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
+    return status ? status : model_keys_flag(keys, "mlp_bias", false, &c->mlp_bias, err);
 }
 
 /* Only queries, keys and values have biases. */
@@ -303,9 +304,9 @@ static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
     c->kv_heads = 32;
     c->max_positions = 32768;
     const int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
-    c->qkv_bias = 1;
-    c->o_bias = 0;
-    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
+    c->qkv_bias = true;
+    c->o_bias = false;
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", false, err);
 }
 
 /* No biases at all, and a window in every layer. */
@@ -314,8 +315,8 @@ static int read_mistral(const model_keys *keys, model_config *c, dcp_error *err)
     c->kv_heads = 8;
     c->max_positions = 131072;
     const int status = model_decoder_read(keys, MODEL_WINDOWS_ALWAYS, c, err);
-    c->qkv_bias = c->o_bias = 0;
-    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
+    c->qkv_bias = c->o_bias = false;
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", false, err);
 }
 
 static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
@@ -323,7 +324,7 @@ static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
     c->head_dim = 128;
     c->max_positions = 32768;
     const int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
-    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", false, err);
 }
 
 /* ViT for image classification. */
@@ -413,11 +414,11 @@ static int read_vit(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char *const dropout[] = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
     c->names = &vit;
     c->input = INPUT_IMAGE;
-    c->layer_norm = c->o_bias = c->mlp_bias = c->head_bias = 1;
+    c->layer_norm = c->o_bias = c->mlp_bias = c->head_bias = true;
     int status = read_vit_sizes(keys, c, err);
     if (!status) status = read_image(keys, c, err);
     if (!status) status = read_classes(keys, c, err);
-    if (!status) status = model_keys_flag(keys, "qkv_bias", 1, &c->qkv_bias, err);
+    if (!status) status = model_keys_flag(keys, "qkv_bias", true, &c->qkv_bias, err);
     if (!status) status = model_keys_number(keys, "layer_norm_eps", 1e-12, 0.0, &c->norm_eps, err);
     if (!status)
         status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
@@ -437,7 +438,7 @@ static void check_mlp_keys(const model_keys *keys) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)keys->object, key, value) {
-        int found = key[0] == '_' || strcmp(key, "architectures") == 0 || json_is_null(value);
+        bool found = key[0] == '_' || strcmp(key, "architectures") == 0 || json_is_null(value);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= strcmp(key, known[i]) == 0;
         if (!found)
@@ -471,7 +472,7 @@ static int read_mlp_sizes(const json_t *sizes, model_config *c, dcp_error *err) 
 static int read_mlp(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &mlp;
     c->input = INPUT_VECTOR;
-    c->mlp_bias = c->head_bias = 1;
+    c->mlp_bias = c->head_bias = true;
     check_mlp_keys(keys);
     const int status = read_mlp_sizes(model_keys_value(keys, "sizes"), c, err);
     return status ? status : model_keys_activation(keys, "activation", "relu", &c->activation, err);

@@ -2,6 +2,8 @@
  * an activation between them; codes and the speaker's vector are added to the result. The
  * predictor's input uses the tables of codes, too; the gradients of these tables that are computed
  * here are added to the predictor's. */
+#include <stdbool.h>
+
 #include "models/layers.h"
 #include "models/parts.h"
 #include "models/speech.h"
@@ -79,7 +81,7 @@ static void codes_backward(model_run *run, float *const *grads) {
     }
 }
 
-static int has_gradient(const linear *l, float *const *grads) {
+static bool has_gradient(const linear *l, float *const *grads) {
     return grads[l->weight] || grads[l->bias];
 }
 
@@ -93,7 +95,7 @@ static void text_backward(model_run *run, const float *const *params, float *con
     const size_t n = text_elements(run);
     const operand dstream = {.wide = run->dstream,
                              .narrow = m->type == KERNELS_BF16 ? run->dstream_rounded : NULL};
-    const int deeper = grads[p->text] || has_gradient(&p->rise, grads);
+    const bool deeper = grads[p->text] || has_gradient(&p->rise, grads);
     if (!deeper && !has_gradient(&p->fall, grads)) return;
     embed_text(run, params);
     model_linear_backward(run, &p->fall, deeper ? s->mid : NULL, dstream, text_operand(run, s->mid),
@@ -289,7 +291,7 @@ static float *last(const model_run *run) { return run->stream[run->m->c.layers];
 
 static void head_keep(model_run *run, arena *a, size_t layer) {
     (void)layer;
-    const int all = run->counted == run->rows;
+    const bool all = run->counted == run->rows;
     run->picked = model_arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
     run->lse = model_arena_floats(a, run->counted, 1);
     run->losses = model_arena_take(a, run->counted, sizeof(double));
@@ -354,7 +356,7 @@ static void head_backward(model_run *run, size_t layer, const float *const *para
                           float *const *grads) {
     (void)layer;
     const root_parts *root = &run->m->root;
-    const int all = run->counted == run->rows, has_norm = root->final.dim > 0;
+    const bool all = run->counted == run->rows, has_norm = root->final.dim > 0;
     const float *rows = all ? last(run) : run->picked;
     float *drows = all ? run->dstream : run->dnormed;
     const operand in = normed_of(run, rows, params);

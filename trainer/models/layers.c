@@ -2,7 +2,9 @@
  * otherwise an RMSNorm. */
 #include "models/layers.h"
 
-static int is_bf16(const model_run *run) { return run->m->type == KERNELS_BF16; }
+#include <stdbool.h>
+
+static bool is_bf16(const model_run *run) { return run->m->type == KERNELS_BF16; }
 
 operand model_operand_of(model_run *run, uint16_t *to, const float *x, size_t n) {
     if (!is_bf16(run)) return (operand){.wide = x};
@@ -199,7 +201,7 @@ void model_linear_backward(model_run *run, const linear *l, void *dx, operand dy
 }
 
 void model_norm_lay_out(const norm *n, arena *a, size_t rows, norm_stats *out) {
-    const int used = n->dim > 0;
+    const bool used = n->dim > 0;
     out->mean = model_arena_floats(a, used && n->bias != NO_PLACE ? rows : 0, 1);
     out->rstd = model_arena_floats(a, used ? rows : 0, 1);
 }
@@ -222,7 +224,7 @@ void model_norm_backward(model_run *run, const norm *n, float *dx, const float *
     kernels *k = run->k;
     const float *weight = model_operand_rounded(run, 0, params[n->weight], n->dim);
     float *dweight = grads[n->weight] ? grads[n->weight] : run->unwanted;
-    const int goes_on = dx == run->dstream && run->m->type == KERNELS_BF16;
+    const bool goes_on = dx == run->dstream && run->m->type == KERNELS_BF16;
     uint16_t *rounded = goes_on ? run->dstream_rounded : NULL;
     if (n->bias == NO_PLACE)
         k->rmsnorm_backward(k, dx, rounded, dweight, dout, in, weight, stats->rstd, rows, n->dim,

@@ -1,6 +1,8 @@
 /* A model that computes: its stages, and which of them use a parameter. */
 #include "models/model.h"
 
+#include <stdbool.h>
+
 #include "models/parts.h"
 #include "models/stages.h"
 #include "programs/fail.h"
@@ -44,7 +46,7 @@ void model_set_kernels(model *m, kernels *k) {
     if (m->inner) m->inner->k = k;
 }
 
-void model_set_checkpointing(model *m, int on) {
+void model_set_checkpointing(model *m, bool on) {
     m->checkpointing = on;
     if (m->inner) m->inner->checkpointing = on;
 }
@@ -54,57 +56,57 @@ void model_set_type(model *m, kernels_type type) {
     if (m->inner) m->inner->type = type;
 }
 
-void model_set_packed(model *m, int on) { m->packed = on && m->c.input == INPUT_TOKENS; }
+void model_set_packed(model *m, bool on) { m->packed = on && m->c.input == INPUT_TOKENS; }
 void model_set_frames(model *m, uint64_t frames) { m->frames = m->inner ? frames : 0; }
 kernels_type model_type(const model *m) { return m->type; }
 
-static int is_of_linear(const linear *l, size_t i) {
+static bool is_of_linear(const linear *l, size_t i) {
     return l->out && (i == l->weight || i == l->bias);
 }
 
-static int is_of_norm(const norm *n, size_t i) {
+static bool is_of_norm(const norm *n, size_t i) {
     return n->dim && (i == n->weight || i == n->bias);
 }
 
 /* Returns true if i is the table of one of the codes [0, n) of a frame. */
-static int is_of_codes(const model *m, size_t n, size_t i) {
-    int found = n > 0 && i == m->root.embed;
+static bool is_of_codes(const model *m, size_t n, size_t i) {
+    bool found = n > 0 && i == m->root.embed;
     for (size_t code = 1; code < n; code++) found |= i == m->speech.tables[code - 1];
     return found;
 }
 
-static int input_uses(const model *m, size_t i) {
+static bool input_uses(const model *m, size_t i) {
     const root_parts *r = &m->root;
     const speech_parts *s = &m->speech;
     if (m->inner && (i == s->text || is_of_linear(&s->rise, i) || is_of_linear(&s->fall, i) ||
                      is_of_codes(m, m->c.speech->groups, i)))
-        return 1;
+        return true;
     return i == r->embed || i == r->positions || i == r->class_token ||
            is_of_linear(&r->patches, i);
 }
 
-static int heads_use(const model *m, size_t i) {
-    int found = is_of_norm(&m->inner->root.final, i);
+static bool heads_use(const model *m, size_t i) {
+    bool found = is_of_norm(&m->inner->root.final, i);
     for (size_t head = 0; head + 1 < m->c.speech->groups; head++)
         found |= is_of_linear(&m->speech.heads[head], i);
     return found;
 }
 
 /* The predictor reads the talker's normed output, and all of a frame's codes except the last. */
-static int frames_use(const model *m, size_t i) {
+static bool frames_use(const model *m, size_t i) {
     return is_of_norm(&m->root.final, i) || is_of_linear(&m->speech.projection, i) ||
            is_of_codes(m, m->c.speech->groups - 1, i);
 }
 
-int model_stage_uses(const model *m, size_t stage, size_t i) {
+bool model_stage_uses(const model *m, size_t stage, size_t i) {
     const stage_place at = model_stages_at(m, stage);
-    if (at.is_block) return 1;
+    if (at.is_block) return true;
     if (at.kind == m->input) return input_uses(m, i);
     if (at.level == m) return is_of_norm(&m->root.final, i) || is_of_linear(&m->root.head, i);
     return at.kind == m->inner->input ? frames_use(m, i) : heads_use(m, i);
 }
 
-int model_speaks(const model *m) { return m->inner != NULL; }
+bool model_speaks(const model *m) { return m->inner != NULL; }
 
 uint64_t model_max_sequence(const model *m) { return m->c.max_positions; }
 
@@ -141,13 +143,13 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
 
 typedef struct flops_walk {
     const unsigned char *trained; /* [parameters of the current unit]; NULL: all are trained */
-    int reached;                  /* the input of the next part depends on something trained */
+    bool reached;                 /* the input of the next part depends on something trained */
     double rows;                  /* per sample, in the stream */
     double seen;                  /* the number of rows that a row sees without a window */
     double sum;
 } flops_walk;
 
-static int place_is_trained(const flops_walk *w, size_t place) {
+static bool place_is_trained(const flops_walk *w, size_t place) {
     return place != NO_PLACE && (!w->trained || w->trained[place]);
 }
 

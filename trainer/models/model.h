@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,10 +34,10 @@ void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards store only the
  * input of each block, and compute its forward pass again before its backward pass. Gives the same
  * bits. */
-void model_set_checkpointing(model *m, int on);
+void model_set_checkpointing(model *m, bool on);
 /* Allows samples of tokens to hold several documents. A document does not see the others, and has
  * positions of its own. Must be called before any run is created. */
-void model_set_packed(model *m, int on);
+void model_set_packed(model *m, bool on);
 /* The number of frames for which a talker's sample has room; other models have none. Must be called
  * before any run is created. */
 void model_set_frames(model *m, uint64_t frames);
@@ -50,8 +51,8 @@ kernels_type model_type(const model *m);
 
 /* Returns true if the stage uses parameter i of its unit. Tied weights, and a talker's tables of
  * codes, are used by two stages. */
-int model_stage_uses(const model *m, size_t stage, size_t i);
-int model_speaks(const model *m);            /* true if its samples are speech */
+bool model_stage_uses(const model *m, size_t stage, size_t i);
+bool model_speaks(const model *m);           /* true if its samples are speech */
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings, or 0 without tokens */
 /* The shape of this model's samples. sequence: tokens per sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);

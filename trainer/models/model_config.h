@@ -2,6 +2,7 @@
  * families share. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
@@ -37,11 +38,11 @@ typedef struct model_config {
     model_rope rope;
     double norm_eps;
     double init_std;
-    int causal;
-    int tied;       /* the head's weight is the embedding's */
-    int layer_norm; /* LayerNorm with biases instead of RMSNorm */
-    int in_first;   /* linear weights are stored [in,out] */
-    int qkv_bias, o_bias, mlp_bias, head_bias;
+    bool causal;
+    bool tied;       /* the head's weight is the embedding's */
+    bool layer_norm; /* LayerNorm with biases instead of RMSNorm */
+    bool in_first;   /* linear weights are stored [in,out] */
+    bool qkv_bias, o_bias, mlp_bias, head_bias;
     uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
     /* [layers] the number of tokens that a token sees, counted backwards from itself; 0: no limit.
      * Allocated; NULL: no limit in any layer. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "models/layers.h"
@@ -170,7 +171,7 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     run->shape = model_sample(m, sequence);
     run->cache.room = room;
     if (room) run->shape.targets = 1;
-    if (room) run->shape.packed = 0; /* a cache holds a single text */
+    if (room) run->shape.packed = false; /* a cache holds a single text */
     run->counted = batch * run->shape.targets;
     status = m->inner ? model_speech_begin(run, err) : DCP_OK;
     if (!status) status = measure_run(run, err);
@@ -333,9 +334,9 @@ static void keep_again(model_run *run, size_t stage, const float *const *params)
     const stage_place at = model_stages_at(run->m, stage);
     model_run *own = run_of(run, &at);
     if (!run->m->checkpointing || !at.is_block || own->kept == stage) return;
-    own->again = 1;
+    own->again = true;
     model_forward(run, stage, params);
-    own->again = 0;
+    own->again = false;
 }
 
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads) {

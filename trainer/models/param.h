@@ -1,6 +1,7 @@
 /* One parameter of a model. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,10 +16,10 @@ typedef struct model_param {
     size_t base;     /* the offset in `name` of its name in the base model: "layers.0.mlp..." */
     model_init init; /* the initial values of a random start */
     double std;      /* for MODEL_INIT_NORMAL */
-    int frozen;      /* 0; may be set in a copy by whoever trains the model */
-    int fresh; /* files of weights may lack it: a classifier, which is then initialized randomly */
-    int table; /* only single rows of it are looked up */
-    int tied;  /* files may hold it a second time, as lm_head.weight */
+    bool frozen;     /* false; may be set in a copy by whoever trains the model */
+    bool fresh; /* files of weights may lack it: a classifier, which is then initialized randomly */
+    bool table; /* only single rows of it are looked up */
+    bool tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 
 static inline uint64_t model_param_elems(const model_param *param) {

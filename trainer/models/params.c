@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,9 @@ typedef struct unit_builder {
     model *m;          /* the model of the parts */
     model_unit *units; /* the units to which they are added */
     size_t unit;
-    int in_first;    /* linear weights are [in,out] */
+    bool in_first;   /* linear weights are [in,out] */
     char prefix[64]; /* of names */
-    int failed;      /* out of memory, or a name too long */
+    bool failed;     /* out of memory, or a name too long */
 } unit_builder;
 
 static size_t add_parameter(unit_builder *b, const char *name, const char *suffix, uint32_t ndim,
@@ -29,14 +30,14 @@ static size_t add_parameter(unit_builder *b, const char *name, const char *suffi
     model_unit *unit = &b->units[b->unit];
     model_param *grown = realloc(unit->params, (unit->n + 1) * sizeof *grown);
     if (!grown) {
-        b->failed = 1;
+        b->failed = true;
         return NO_PLACE;
     }
     unit->params = grown;
     model_param *p = &unit->params[unit->n];
     *p = (model_param){.ndim = ndim, .init = init, .std = std};
     const int length = snprintf(p->name, sizeof p->name, "%s%s%s", b->prefix, name, suffix);
-    if (length < 0 || (size_t)length >= sizeof p->name) b->failed = 1;
+    if (length < 0 || (size_t)length >= sizeof p->name) b->failed = true;
     const char *base = b->m->c.names->base;
     if (strncmp(p->name, base, strlen(base)) == 0) p->base = strlen(base);
     memcpy(p->shape, shape, ndim * sizeof *shape);
@@ -49,7 +50,7 @@ static size_t add_vector(unit_builder *b, const char *name, const char *suffix, 
 }
 
 /* Adds a linear layer. Returns a layer whose `out` is 0 if the family has no such part. */
-static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, int bias,
+static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, bool bias,
                          double std) {
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return l;
@@ -107,7 +108,7 @@ static double dense_std(size_t in) { return sqrt(2.0 / (double)in); }
 
 static void add_dense(unit_builder *b, size_t layer) {
     const model *m = b->m;
-    add_linear(b, "", model_width(m, layer), model_width(m, layer + 1), 1,
+    add_linear(b, "", model_width(m, layer), model_width(m, layer + 1), true,
                dense_std(model_width(m, layer)));
 }
 
@@ -116,7 +117,7 @@ static void add_dense(unit_builder *b, size_t layer) {
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
-    const int image = c->input == INPUT_IMAGE;
+    const bool image = c->input == INPUT_IMAGE;
     const uint64_t vocab[2] = {c->classes, c->hidden};
     const uint64_t length = image ? model_length(b->m, 0) : c->max_positions;
     const uint64_t class_token[3] = {1, 1, c->hidden}, positions[3] = {1, length, c->hidden};
@@ -172,15 +173,15 @@ static linear add_head(unit_builder *b, const root_parts *root) {
 static void mark_classifier(model *m) {
     const linear *head = &m->root.head;
     if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
-    m->units[ROOT].params[head->weight].fresh = 1;
-    m->units[ROOT].params[head->bias].fresh = 1;
+    m->units[ROOT].params[head->weight].fresh = true;
+    m->units[ROOT].params[head->bias].fresh = true;
 }
 
 static size_t add_table(unit_builder *b, const char *name, size_t rows, size_t dim) {
     const uint64_t shape[2] = {rows, dim};
     const size_t at =
         add_parameter(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, b->m->c.init_std);
-    if (at != NO_PLACE) b->m->units[ROOT].params[at].table = 1;
+    if (at != NO_PLACE) b->m->units[ROOT].params[at].table = true;
     return at;
 }
 
@@ -192,7 +193,7 @@ static void add_codes(unit_builder *b, const model *inner, speech_parts *speech)
         snprintf(name, sizeof name, "talker.code_predictor.model.codec_embedding.%zu", i);
         speech->tables[i] = add_table(b, name, classes, b->m->c.hidden);
         snprintf(name, sizeof name, "talker.code_predictor.lm_head.%zu", i);
-        speech->heads[i] = add_linear(b, name, inner->c.hidden, classes, 0, inner->c.init_std);
+        speech->heads[i] = add_linear(b, name, inner->c.hidden, classes, false, inner->c.init_std);
     }
 }
 
@@ -206,9 +207,9 @@ static void add_speech(unit_builder *b) {
         inner->c.hidden == hidden ? NULL : "talker.code_predictor.small_to_mtp_projection";
     speech_parts *speech = &m->speech;
     speech->text = add_table(b, "talker.model.text_embedding", s->texts, text);
-    speech->rise = add_linear(b, "talker.text_projection.linear_fc1", text, text, 1, std);
-    speech->fall = add_linear(b, "talker.text_projection.linear_fc2", text, hidden, 1, std);
-    speech->projection = add_linear(b, projection, hidden, inner->c.hidden, 1, std);
+    speech->rise = add_linear(b, "talker.text_projection.linear_fc1", text, text, true, std);
+    speech->fall = add_linear(b, "talker.text_projection.linear_fc2", text, hidden, true, std);
+    speech->projection = add_linear(b, projection, hidden, inner->c.hidden, true, std);
     add_codes(b, inner, speech);
     unit_builder within = {.m = inner, .units = b->units, .unit = b->unit};
     inner->root = (root_parts){.embed = NO_PLACE, .positions = NO_PLACE, .class_token = NO_PLACE};
@@ -219,7 +220,7 @@ static void add_speech(unit_builder *b) {
 
 /* Adds the parameters of all blocks. units: the units of the blocks, starting with that of the
  * first block. */
-static int add_blocks(model *m, model_unit *units) {
+static bool add_blocks(model *m, model_unit *units) {
     unit_builder b = {.m = m, .units = units, .in_first = m->c.in_first};
     for (size_t layer = 0; layer < m->c.layers; layer++) {
         b.unit = layer;
@@ -240,7 +241,7 @@ static int add_parts(model *m) {
     m->root.head = add_head(&b, &m->root);
     mark_classifier(m);
     if (m->inner) add_speech(&b);
-    int failed = add_blocks(m, m->units + 1);
+    bool failed = add_blocks(m, m->units + 1);
     if (m->inner) failed |= add_blocks(m->inner, m->inner->units + 1);
     return b.failed || failed;
 }
@@ -328,7 +329,7 @@ const dcp_tensor *model_weights_find_param(const found_tensors *found, const mod
     return tensor || !param->base ? tensor : model_weights_find(found, param->name + param->base);
 }
 
-static int shapes_agree(const model_param *param, const dcp_tensor *tensor) {
+static bool shapes_agree(const model_param *param, const dcp_tensor *tensor) {
     return param->ndim == tensor->ndim &&
            memcmp(param->shape, tensor->shape, param->ndim * sizeof *param->shape) == 0;
 }
@@ -337,8 +338,8 @@ static int shapes_agree(const model_param *param, const dcp_tensor *tensor) {
 typedef struct name_list {
     const char **list;
     size_t n;
-    int tied;
-    int speaks; /* a talker's files may also have a speaker encoder */
+    bool tied;
+    bool speaks; /* a talker's files may also have a speaker encoder */
 } name_list;
 
 static int order_by_name(const void *a, const void *b) {
@@ -360,18 +361,18 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
 }
 
 /* Returns true if `name`, preceded by a dot, ends in `end`, which begins with a dot. */
-static int ends_in(const char *name, const char *end) {
+static bool ends_in(const char *name, const char *end) {
     const size_t n = strlen(name), m = strlen(end);
     return (n >= m && strcmp(name + n - m, end) == 0) || strcmp(name, end + 1) == 0;
 }
 
-static int may_be_surplus(const name_list *names, const char *name) {
+static bool may_be_surplus(const name_list *names, const char *name) {
     static const char *const ends[] = {".inv_freq",          ".attn.bias",
                                        ".attn.masked_bias",  ".pooler.dense.weight",
                                        ".pooler.dense.bias", ".embeddings.mask_token"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_in(name, ends[i])) return 1;
-    if (names->speaks && strncmp(name, "speaker_encoder.", 16) == 0) return 1;
+        if (ends_in(name, ends[i])) return true;
+    if (names->speaks && strncmp(name, "speaker_encoder.", 16) == 0) return true;
     return names->tied && strcmp(name, WEIGHTS_COPY) == 0;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,7 +42,7 @@ typedef struct found_tensors {
     const char *prefix; /* "/model/", or "" */
     const dcp_tensor *const *list;
     size_t n;
-    int weights_only; /* initial weights, not a step of a run: a classifier may be missing */
+    bool weights_only; /* initial weights, not a step of a run: a classifier may be missing */
 } found_tensors;
 
 /* name: without the prefix. NULL if there is no such tensor. */

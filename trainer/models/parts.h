@@ -1,6 +1,7 @@
 /* Inside a model: its parts, and the memory of a run. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/kernels.h"
@@ -14,7 +15,7 @@
 typedef struct arena {
     char *base; /* NULL while only the size is computed */
     size_t used;
-    int overflow;
+    bool overflow;
 } arena;
 
 /* Returns NULL while only the size is computed. */
@@ -38,7 +39,7 @@ typedef struct model_run model_run;
 typedef struct linear {
     size_t weight, bias; /* places in the unit; bias may be NO_PLACE */
     size_t in, out;
-    int in_first; /* the weight is stored [in,out], not [out,in] */
+    bool in_first; /* the weight is stored [in,out], not [out,in] */
 } linear;
 
 typedef struct norm {
@@ -97,8 +98,8 @@ struct model {
     root_parts root;
     block_parts block;
     const stage_kind *input, *body, *head;
-    int checkpointing; /* all blocks share one block's memory of activations */
-    int packed;        /* samples of its runs are packed */
+    bool checkpointing; /* all blocks share one block's memory of activations */
+    bool packed;        /* samples of its runs are packed */
     /* A talker's predictor, whose stages follow the talker's. Its root is the talker's unit 0. The
      * unit of its block `layer` is units[layer + 1], as in any model; its units are the last ones
      * of the talker. */
@@ -201,7 +202,7 @@ struct model_run {
     frames_run frames;        /* of the inner run */
     double *host_losses;      /* [counted] */
     size_t kept;              /* with checkpointing: the stage whose activations are stored */
-    int again; /* set in a forward pass that only computes again what the backward pass needs */
+    bool again; /* set in a forward pass that only computes again what the backward pass needs */
     void (*poll)(void *ctx); /* may be NULL */
     void *poll_ctx;
 
@@ -289,7 +290,7 @@ static inline unsigned model_table_flags(const model *m) {
  * bf16 only if there are so many that they would be by far the largest array. */
 enum { MODEL_MANY_LOGITS = 16 }; /* for each element of the stream */
 static inline kernels_type model_logits_type(const model *m) {
-    const int many = m->c.classes > MODEL_MANY_LOGITS * m->c.hidden;
+    const bool many = m->c.classes > MODEL_MANY_LOGITS * m->c.hidden;
     return many && m->root.head.bias == NO_PLACE ? m->type : KERNELS_F32;
 }
 static inline kernels_type model_heads_type(const model *m) {

@@ -3,6 +3,7 @@
 #include "models/positions.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ static int read_yarn(const model_keys *rope, model_rope *out, dcp_error *err) {
     double by = 0.0, by_all = 0.0;
     int status = read_or(rope, "beta_slow", 1.0, &out->seldom, err);
     if (!status) status = read_or(rope, "beta_fast", 32.0, &out->often, err);
-    if (!status) status = model_keys_flag(rope, "truncate", 1, &out->whole, err);
+    if (!status) status = model_keys_flag(rope, "truncate", true, &out->whole, err);
     if (!status) status = model_keys_number(rope, "mscale", 0.0, 0.0, &by, err);
     if (!status) status = model_keys_number(rope, "mscale_all_dim", 0.0, 0.0, &by_all, err);
     if (status) return status;
@@ -97,17 +98,17 @@ static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t
     return out->type == MODEL_ROPE_YARN ? read_yarn(rope, out, err) : read_llama3(rope, out, err);
 }
 
-/* Returns nonzero if the object has an object for each type of layers, which is refused. */
-static int is_nested(const model_keys *rope) {
+/* Returns true if the object has an object for each type of layers, which is refused. */
+static bool is_nested(const model_keys *rope) {
     const char *member;
     json_t *value;
     json_object_foreach((json_t *)rope->object, member, value) if (json_is_object(value)) {
         model_refusals_add(rope->refused, NULL, NULL,
                            "%s%.100s: rotations that differ between layers are not supported",
                            rope->path, member);
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *out,
@@ -196,7 +197,7 @@ enum { USUAL_WINDOW = 4096 };
 static int refuse_window(const model_keys *keys, dcp_error *err) {
     char text[32];
     const json_t *window = model_keys_value(keys, "sliding_window");
-    const int status = model_keys_only_flag(keys, "use_sliding_window", 0, err);
+    const int status = model_keys_only_flag(keys, "use_sliding_window", false, err);
     if (!window || json_is_false(model_keys_value(keys, "use_sliding_window"))) return status;
     snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(window));
     model_keys_refuse(keys, "sliding_window", text, "windows are not supported in this family",
@@ -208,11 +209,11 @@ static int refuse_window(const model_keys *keys, dcp_error *err) {
 static int read_window(const model_keys *keys, model_windows_of family, uint64_t *window,
                        dcp_error *err) {
     static const char key[] = "sliding_window";
-    int on = 1;
+    bool on = true;
     *window = 0;
     if (family == MODEL_WINDOWS_NEVER) return refuse_window(keys, err);
     if (family == MODEL_WINDOWS_ASKED) {
-        const int status = model_keys_flag(keys, "use_sliding_window", 0, &on, err);
+        const int status = model_keys_flag(keys, "use_sliding_window", false, &on, err);
         if (status) return status;
     }
     const json_t *given = json_object_get(keys->object, key);
@@ -231,7 +232,7 @@ static int read_first(const model_keys *keys, model_windows_of family, double *f
 
 /* Reads one word of layer_types. */
 static int read_layer(const model_keys *keys, model_windows_of family, const json_t *type,
-                      int *slides) {
+                      bool *slides) {
     char text[112];
     const char *name = json_string_value(type);
     *slides = family != MODEL_WINDOWS_NEVER && name && !strcmp(name, "sliding_attention");
@@ -250,7 +251,7 @@ static int read_types(const model_keys *keys, model_windows_of family, uint64_t 
                       uint64_t layers, uint64_t *windows, dcp_error *err) {
     const json_t *types = model_keys_value(keys, "layer_types"), *type;
     size_t i;
-    int slides;
+    bool slides;
     if (!json_is_array(types))
         return core_fail(
             err, DCP_ERR_ARG,

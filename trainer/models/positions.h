@@ -1,6 +1,8 @@
 /* Positions of tokens: rotary positions, and the sliding windows of layers. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "models/config_keys.h"
 
 /* Rotary positions (Su et al. 2021): what a config.json specifies, and the frequencies with which
@@ -23,7 +25,7 @@ typedef struct model_rope {
     double seldom;    /* pairs with fewer turns within these positions are slowed down */
     double often;     /* pairs with more turns are unchanged; those between are interpolated */
     double scale;     /* of cosines and sines */
-    int whole;        /* yarn: the bounds are rounded to whole pairs */
+    bool whole;       /* yarn: the bounds are rounded to whole pairs */
 } model_rope;
 
 /* As in transformers, rope_scaling (the older key) takes precedence over rope_parameters (the newer

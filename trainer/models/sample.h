@@ -5,6 +5,7 @@
  * predict the first code of a frame, or the end; a frame predicts its other codes. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,7 @@ typedef struct sample_shape {
     uint64_t dims[3];
     uint64_t targets; /* tokens, or 1; for speech, tokens + frames * (groups - 1) */
     uint64_t classes; /* ids and targets are below it: the vocabulary, or the number of classes */
-    int packed;       /* a sample of tokens may hold several documents */
+    bool packed;      /* a sample of tokens may hold several documents */
     /* Used only for speech, otherwise 0. With speech, the tokens are the positions that both
      * channels share, and the numbers are the speaker's vector: */
     uint64_t frames, groups; /* the most frames, and codes in each */

@@ -12,6 +12,7 @@
 #include "models/speech.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,7 +229,7 @@ int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) 
 
 static size_t rows_of_frame(const model_run *run) { return run->length; }
 static const model *talker_of(const model_run *run) { return run->outer->m; }
-static int is_projected(const model_run *run) { return talker_of(run)->speech.projection.out > 0; }
+static bool is_projected(const model_run *run) { return talker_of(run)->speech.projection.out > 0; }
 
 static void frames_keep(model_run *run, arena *a, size_t layer) {
     (void)layer;

@@ -1,5 +1,7 @@
 #include "models/stages.h"
 
+#include <stdbool.h>
+
 static size_t own_stages(const model *m) { return m->c.layers + 2; }
 
 size_t model_stages_count(const model *m) {
@@ -9,7 +11,7 @@ size_t model_stages_count(const model *m) {
 static stage_place place_in(const model *m, size_t stage) {
     if (stage > 0 && stage <= m->c.layers)
         return (stage_place){
-            .level = m, .kind = m->body, .layer = stage - 1, .unit = stage, .is_block = 1};
+            .level = m, .kind = m->body, .layer = stage - 1, .unit = stage, .is_block = true};
     return (stage_place){.level = m, .kind = stage ? m->head : m->input};
 }
 

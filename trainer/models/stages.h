@@ -1,6 +1,8 @@
 /* The stages of a model, and of the one inside it, by their numbers. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "models/parts.h"
 
 /* A stage: its kind and its position. */
@@ -8,7 +10,7 @@ typedef struct stage_place {
     const model *level; /* the model or the one inside it */
     const stage_kind *kind;
     size_t layer, unit;
-    int is_block;
+    bool is_block;
 } stage_place;
 
 size_t model_stages_count(const model *m);

@@ -3,6 +3,7 @@
 #include "optim/grad_norm.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 enum { LIMB_BITS = 32, LOWEST = -1074 };
 static const uint64_t limb_mask = 0xffffffff;
@@ -34,7 +35,7 @@ double optim_exact_value(exact_sum *sum) {
     const int shift = __builtin_clzll(head);
     const uint64_t third = top >= 3 ? sum->limbs[top - 3] << LIMB_BITS : 0;
     uint64_t digits = shift ? head << shift | third >> (64 - shift) : head;
-    int below = (shift ? third << shift : third) != 0;
+    bool below = (shift ? third << shift : third) != 0;
     for (size_t i = 0; i + 3 < top; i++) below |= sum->limbs[i] != 0;
     digits |= (uint64_t)below; /* bit 0 can only break ties: it is far below a double's last bit */
     const int scale = ((int)top - 2) * LIMB_BITS - shift + LOWEST;
@@ -74,7 +75,7 @@ typedef struct stretch {
     uint64_t at, rows, row_elems;
 } stretch;
 
-static int continues(const stretch *s, const fsdp_param *param, uint64_t at) {
+static bool continues(const stretch *s, const fsdp_param *param, uint64_t at) {
     return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == at;
 }
 
@@ -122,7 +123,7 @@ double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm
     return norm_of(layout, k, comm, OF_GRADS, grads, scratch);
 }
 
-int optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
-                    void *scratch) {
+bool optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
+                     void *scratch) {
     return isfinite(norm_of(layout, k, comm, OF_PARAMS, params, scratch)) != 0;
 }

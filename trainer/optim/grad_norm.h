@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,5 +42,5 @@ double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm
                             const float *grads, void *scratch);
 
 /* Collective. Returns true if all trained parameters of all ranks of `comm` are finite. */
-int optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
-                    void *scratch);
+bool optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
+                     void *scratch);

@@ -2,6 +2,7 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ uint64_t optim_element_bytes(const optim_type *type) {
  * updated alike. */
 typedef struct optim_run {
     uint64_t param_at, grad_at, elems;
-    int decays;
+    bool decays;
     size_t param; /* the index of the first one in the layout */
 } optim_run;
 
@@ -97,7 +98,7 @@ struct optim {
     size_t n;
 };
 
-static void add_param(optim *o, const fsdp_layout *layout, size_t i, int decays) {
+static void add_param(optim *o, const fsdp_layout *layout, size_t i, bool decays) {
     const fsdp_param *param = &layout->params[i];
     if (param->elems == 0 || param->info.frozen) return;
     o->runs[o->n++] = (optim_run){param->param_at, param->grad_at, param->elems, decays, i};
@@ -156,7 +157,7 @@ static void update_run(const optim *o, const optim_memory *m, const optim_run *r
     }
 }
 
-static int continues_run(const optim_run *r, const optim_run *next, const int64_t *since) {
+static bool continues_run(const optim_run *r, const optim_run *next, const int64_t *since) {
     return r->decays == next->decays && since[r->param] == since[next->param] &&
            r->param_at + r->elems == next->param_at && r->grad_at + r->elems == next->grad_at;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "programs/program.h"
 #include "ranks/board.h"
 
-static int is_set(const char *name) {
+static bool is_set(const char *name) {
     const char *value = getenv(name);
     return value && strcmp(value, "1") == 0;
 }
@@ -21,11 +22,11 @@ double ranks_launcher_grace_s(void) {
     return value ? strtod(value, NULL) : 0;
 }
 
-int ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
+bool ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
 
-int ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
+bool ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
 
-int ranks_launcher_failed_for(const char *why) {
+bool ranks_launcher_failed_for(const char *why) {
     const char *value = getenv("DCP_RUN_FAILED");
     return value && strcmp(value, why) == 0;
 }
@@ -51,7 +52,7 @@ static void tell(const char *variable, const char *text) {
     close(fd);
 }
 
-static int is_started;
+static bool is_started;
 
 /* The information in the environment about the processes that were started together. */
 static struct {
@@ -99,7 +100,7 @@ void ranks_launcher_begin(void) {
     ranks_board_open(program_rank());
 }
 
-int ranks_launcher_is_there(void) { return is_started; }
+bool ranks_launcher_is_there(void) { return is_started; }
 
 void ranks_launcher_end(int status) { ranks_board_end(status); }
 

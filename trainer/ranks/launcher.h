@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dcp/error.h>
+#include <stdbool.h>
 
 /* Returns how many seconds to wait for a store that a killed run still holds (DCP_RUN_GRACE); 0: do
  * not wait. */
@@ -11,13 +12,13 @@ double ranks_launcher_grace_s(void);
 
 /* Returns true if an earlier start has published a step from which this one continues
  * (DCP_RUN_RESTART). */
-int ranks_launcher_goes_on(void);
+bool ranks_launcher_goes_on(void);
 
 /* Returns true if all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
-int ranks_launcher_takes_over(void);
+bool ranks_launcher_takes_over(void);
 
 /* Returns true if the previous start has failed and reported `why` (DCP_RUN_FAILED). */
-int ranks_launcher_failed_for(const char *why);
+bool ranks_launcher_failed_for(const char *why);
 
 /* Returns the usable columns of the terminal to which dcp-run forwards the ranks' stdout
  * (DCP_RUN_TERMINAL); 0 if dcp-run's stdout is not a terminal. */
@@ -37,7 +38,7 @@ void ranks_launcher_end(int status);
 /* Returns true if mpirun or another launcher started this process. Uses the environment as it was
  * at ranks_launcher_begin, because MPI_Init sets the variables of a launcher even if there is
  * none. */
-int ranks_launcher_is_there(void);
+bool ranks_launcher_is_there(void);
 
 /* Checks that MPI knows all processes that were started together. Returns DCP_ERR_ARG if dcp-run
  * (DCP_RUN_RANKS) or another launcher started this process as one of several, but MPI knows only

@@ -1,6 +1,7 @@
 #include "report/console.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 enum { BAR = 20, LEAST_COLUMNS = 40, USUAL_COLUMNS = 80, PART_BYTES = 48 };
 static const double draw_every_s = 0.1, print_every_s = 1;
 
-void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
+void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, bool are_tokens,
                           int columns) {
     *c = (report_console){.every = every, .max_steps = max_steps, .are_tokens = are_tokens};
     c->columns = columns < REPORT_LINE_COLUMNS ? columns : REPORT_LINE_COLUMNS;
@@ -30,7 +31,7 @@ int report_console_columns(void) {
     const int columns = ranks_launcher_columns();
     if (fstat(STDOUT_FILENO, &st) != 0 || S_ISREG(st.st_mode)) return 0;
     if (columns > 0 || ranks_launcher_is_there() || !isatty(STDOUT_FILENO)) return columns;
-    const int is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     return is_known ? size.ws_col - 1 : USUAL_COLUMNS - 1; /* the last column would wrap */
 }
 
@@ -53,7 +54,7 @@ enum { STEP, LOSS, NORM, RATE, SPEED, SECONDS, LEFT, UTILIZATION, MEMORY, SAVES,
 static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECONDS, NORM,
                                          RATE, UTILIZATION, MEMORY, SAVES, UNEVEN};
 
-static void make_parts(const report_values *v, uint64_t max_steps, int are_tokens, double left_s,
+static void make_parts(const report_values *v, uint64_t max_steps, bool are_tokens, double left_s,
                        char parts[PARTS][PART_BYTES]) {
     char left[PART_BYTES - 8];
     /* imbalance, and the share of saves, are shown only above these thresholds */
@@ -78,10 +79,11 @@ static void make_parts(const report_values *v, uint64_t max_steps, int are_token
                  v->slowest_rank);
 }
 
-void report_console_line(const report_values *v, uint64_t max_steps, int are_tokens, double left_s,
+void report_console_line(const report_values *v, uint64_t max_steps, bool are_tokens, double left_s,
                          int columns, char *text) {
     char parts[PARTS][PART_BYTES];
-    int room = columns + 2, is_shown[PARTS] = {0};
+    int room = columns + 2;
+    bool is_shown[PARTS] = {0};
     make_parts(v, max_steps, are_tokens, left_s, parts);
     for (int i = 0; i < PARTS; i++) {
         const int part = by_importance[i], length = 2 + (int)strlen(parts[part]);
@@ -110,7 +112,7 @@ static void add_step(report_console *c, const report_values *v) {
 /* Makes the line for the steps since the last line. */
 static void make_line(report_console *c, const report_values *v, int columns, char *text) {
     report_values mean = *v;
-    const int is_last = v->step >= c->max_steps;
+    const bool is_last = v->step >= c->max_steps;
     mean.step_s = c->seconds / (double)c->steps;
     if (c->trained_s > 0) mean.tokens_per_s = c->tokens / c->trained_s;
     report_console_line(&mean, c->max_steps, c->are_tokens,
@@ -147,7 +149,7 @@ static void print_evaluation(const report_values *v) {
 
 /* Returns -1 with errno if what was printed could not be written. */
 static int flush_lines(void) {
-    const int failed = fflush(stdout) != 0 || ferror(stdout);
+    const bool failed = fflush(stdout) != 0 || ferror(stdout);
     clearerr(stdout);
     return failed ? -1 : 0;
 }
@@ -159,13 +161,13 @@ int report_console_evaluation(const report_values *v) {
 
 /* Returns true if the step gets a line. Not every step does: short steps would fill a log with more
  * lines than anybody reads. */
-static int is_due(const report_console *c, const report_values *v) {
+static bool is_due(const report_console *c, const report_values *v) {
     if (c->every > 0) return v->step % c->every == 0;
     return c->seen <= REPORT_FIRST_LINES || program_now_s() - c->drawn_s >= print_every_s;
 }
 
 int report_console_step(report_console *c, const report_values *v) {
-    const int is_last = v->step >= c->max_steps;
+    const bool is_last = v->step >= c->max_steps;
     add_step(c, v);
     if (is_last || (!c->columns && is_due(c, v)))
         print_line(c, v);

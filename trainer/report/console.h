@@ -2,6 +2,8 @@
  * updated in place. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "report/metrics.h"
 
 enum {
@@ -11,12 +13,12 @@ enum {
 
 typedef struct report_console {
     uint64_t every, max_steps;
-    int are_tokens; /* a step consumes tokens; otherwise samples */
-    int columns;    /* of the bar; 0: lines instead */
-    double drawn_s; /* when the bar or the last line was drawn */
-    uint64_t seen;  /* steps of this start so far */
-    double step_s;  /* a moving mean, to estimate the remaining time */
-    uint64_t steps; /* since the last output; the next line has sums over these steps */
+    bool are_tokens; /* a step consumes tokens; otherwise samples */
+    int columns;     /* of the bar; 0: lines instead */
+    double drawn_s;  /* when the bar or the last line was drawn */
+    uint64_t seen;   /* steps of this start so far */
+    double step_s;   /* a moving mean, to estimate the remaining time */
+    uint64_t steps;  /* since the last output; the next line has sums over these steps */
     double seconds, trained_s, tokens;
 } report_console;
 
@@ -24,7 +26,7 @@ typedef struct report_console {
  * steps of this start; after them a step gets a line if the last line is at least a second old. The
  * run's last step always gets one. columns: the number of columns of the terminal that is stdout; 0
  * if stdout is not a terminal. */
-void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
+void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, bool are_tokens,
                           int columns);
 
 /* Returns the usable columns of the terminal that shows this process's lines; 0 if there is no
@@ -41,5 +43,5 @@ int report_console_evaluation(const report_values *values);
 /* Makes the line of a step, in which step_s and tokens_per_s are means. If the line is longer than
  * `columns`, the least important parts are left out. left_s: the run's remaining time; not shown if
  * below 0. `text` must have room for columns + 1 bytes. */
-void report_console_line(const report_values *values, uint64_t max_steps, int are_tokens,
+void report_console_line(const report_values *values, uint64_t max_steps, bool are_tokens,
                          double left_s, int columns, char *text);

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,12 +65,12 @@ typedef struct metrics_content {
 } metrics_content;
 
 /* Returns true for a whole line, and stores its step in *step. */
-static int is_line(const char *line, size_t n, uint64_t *step) {
+static bool is_line(const char *line, size_t n, uint64_t *step) {
     const size_t begin = sizeof REPORT_LINE_START - 1;
     char *end;
     if (n < begin + 3 || strlen(line) != n || strcmp(line + n - 2, "}\n") != 0 ||
         memcmp(line, REPORT_LINE_START, begin) != 0)
-        return 0;
+        return false;
     *step = strtoull(line + begin, &end, 10);
     return end > line + begin;
 }
@@ -88,7 +89,7 @@ static int read_content(FILE *file, const char *path, uint64_t step, metrics_con
     size_t room = 0;
     off_t at = 0;
     uint64_t found;
-    int is_later = 0;
+    bool is_later = false;
     *out = (metrics_content){0};
     errno = 0;
     rewind(file);
@@ -106,7 +107,7 @@ static int read_content(FILE *file, const char *path, uint64_t step, metrics_con
 
 static int open_stream(const char *path, FILE **out, dcp_error *err) {
     struct stat st;
-    const int is_special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    const bool is_special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
     const int fd =
         open(path, (is_special ? O_WRONLY : O_RDWR | O_CREAT) | O_APPEND | O_CLOEXEC, 0666);
     *out = fd >= 0 ? fdopen(fd, is_special ? "a" : "a+") : NULL;
@@ -141,7 +142,7 @@ static int lock_stream(FILE *file, const char *path, dcp_error *err) {
 }
 
 /* Returns true if the path still leads to the file. */
-static int is_at(const char *path, FILE *file) {
+static bool is_at(const char *path, FILE *file) {
     struct stat a, b;
     return stat(path, &a) == 0 && fstat(fileno(file), &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
@@ -185,7 +186,7 @@ static int move_aside(const char *path, dcp_error *err) {
 
 /* Returns true if the lines up to the run's step are its history: its own, or those of the run that
  * it continues. */
-static int is_history(const metrics_content *c, const report_file_run *run) {
+static bool is_history(const metrics_content *c, const report_file_run *run) {
     return c->kept > 0 && (strcmp(c->run, run->name) == 0 || strcmp(c->run, run->before) == 0);
 }
 
@@ -205,10 +206,10 @@ static int copy_bytes(FILE *from, const char *path, off_t bytes, int to, dcp_err
 /* Copies the history from the file that was moved aside as `number`. *found: whether that file
  * contains the history. */
 static int copy_history(const char *path, int number, const report_file_run *run, int to,
-                        int *found, dcp_error *err) {
+                        bool *found, dcp_error *err) {
     char old[PATH_MAX];
     metrics_content content;
-    *found = 0;
+    *found = false;
     int status = name_aside(path, number, old, err);
     FILE *file = status == DCP_OK ? fopen(old, "re") : NULL;
     if (!file) return status;
@@ -224,7 +225,8 @@ static int copy_history(const char *path, int number, const report_file_run *run
 /* Copies the history from the newest file that has it. */
 static int find_history(const char *path, const report_file_run *run, int to, dcp_error *err) {
     char old[PATH_MAX];
-    int number = 0, found = 0, status;
+    int number = 0, status;
+    bool found = false;
     do status = name_aside(path, ++number, old, err);
     while (status == DCP_OK && access(old, F_OK) == 0);
     while (status == DCP_OK && --number > 0 && !found)
@@ -234,15 +236,15 @@ static int find_history(const char *path, const report_file_run *run, int to, dc
 
 /* Returns true if the lines are the run's, as far as can be known: older versions wrote no
  * names. */
-static int are_own(const metrics_content *c, const report_file_run *run) {
-    if (c->all == 0 || strcmp(c->run, run->name) == 0) return 1;
+static bool are_own(const metrics_content *c, const report_file_run *run) {
+    if (c->all == 0 || strcmp(c->run, run->name) == 0) return true;
     return run->step > 0 && !*c->run && !*run->before && c->kept == c->all;
 }
 
 /* Prepares a file, which must be open and locked, for the lines of `run`. *again: the file was
  * moved aside, so `path` has to be opened again. *kept: see report_file_open. */
 static int take_over(const char *path, FILE *file, const report_file_run *run, off_t *kept,
-                     int *again, dcp_error *err) {
+                     bool *again, dcp_error *err) {
     metrics_content content;
     int status = check_beginning(file, path, err);
     if (status == DCP_OK) status = read_content(file, path, run->step, &content, err);
@@ -275,7 +277,8 @@ static int report_file_open(const char *path, const report_file_run *run, FILE *
     *kept = -1;
     for (int i = 0; i < OPEN_TRIES; i++) {
         struct stat st;
-        int again = 0, status = open_locked(path, out, err);
+        bool again = false;
+        int status = open_locked(path, out, err);
         if (status != DCP_OK) return status;
         if (fstat(fileno(*out), &st) != 0 || !S_ISREG(st.st_mode)) return DCP_OK;
         status = take_over(path, *out, run, kept, &again, err);
@@ -434,13 +437,13 @@ int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *e
 
 /* Reads the file's last line. Returns true if it is the line of `step`. *at: the offset at which it
  * begins. */
-static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) {
+static bool read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) {
     char last[sizeof line->text], start[64];
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
     const off_t from = st.st_size > (off_t)sizeof last ? st.st_size - (off_t)sizeof last : 0;
     const ssize_t n = pread(fd, last, sizeof last, from);
-    if (n < 2 || last[n - 1] != '\n') return 0;
+    if (n < 2 || last[n - 1] != '\n') return false;
     const char *before = memrchr(last, '\n', (size_t)n - 1), *begin = before ? before + 1 : last;
     line->n = (size_t)(last + n - begin);
     memcpy(line->text, begin, line->n);

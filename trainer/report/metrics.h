@@ -4,6 +4,7 @@
  * and so on. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -51,10 +52,10 @@ typedef struct report_values {
     int ranks;
     uint64_t skipped; /* batches skipped right before this step, because nothing in them counts for
                          the loss */
-    int evaluated;    /* whether eval_losses and the next three are valid */
+    bool evaluated;   /* whether eval_losses and the next three are valid */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is not a classifier */
-    int is_proven;        /* whether state_id is valid */
+    bool is_proven;       /* whether state_id is valid */
     uint64_t state_id;
 } report_values;
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static double round_step(double least) {
 
 /* Returns an axis over low ... high with about `ticks` ticks. tight: it ends exactly at `low` and
  * `high`. */
-static plot_axis axis_over(double low, double high, int ticks, int tight) {
+static plot_axis axis_over(double low, double high, int ticks, bool tight) {
     plot_axis a = {.low = low, .high = high};
     if (!(high > low)) { /* a single value is drawn in the middle */
         const double around = low != 0 ? fabs(low) / 2 : 0.5;
@@ -81,7 +82,7 @@ static size_t axis_thin(const plot_axis *a, const double *x, const double *y, si
         }
         const size_t candidates[] = {i, low < high ? low : high, low < high ? high : low, next - 1};
         for (int c = 0; c < 4; c++) { /* first and last only at the curve's ends */
-            const int is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
+            const bool is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
             if (!is_edge && (!kept || keep[kept - 1] < candidates[c])) keep[kept++] = candidates[c];
         }
         i = next;
@@ -107,15 +108,15 @@ typedef struct plot_series {
 
 static const struct {
     const char *key;
-    int may_lack;
+    bool may_lack;
     double unit; /* the factor for its values; 0: none */
 } series_keys[SERIES_COLUMNS] = {
-    [SERIES_STEP] = {"step", 0},
-    [SERIES_LOSS] = {"loss", 0},
-    [SERIES_TOKENS_PER_S] = {"tokens_per_s", 0},
-    [SERIES_STALL] = {"save_stall_s", 0, 1000}, /* milliseconds */
-    [SERIES_EVAL_LOSS] = {"eval_loss", 1},
-    [SERIES_RANKS] = {"ranks", 1},
+    [SERIES_STEP] = {"step", false},
+    [SERIES_LOSS] = {"loss", false},
+    [SERIES_TOKENS_PER_S] = {"tokens_per_s", false},
+    [SERIES_STALL] = {"save_stall_s", false, 1000}, /* milliseconds */
+    [SERIES_EVAL_LOSS] = {"eval_loss", true},
+    [SERIES_RANKS] = {"ranks", true},
 };
 
 static int series_make_room(plot_series *s) {
@@ -132,19 +133,19 @@ static int series_make_room(plot_series *s) {
 
 /* Returns true if the object is a line of metrics. Adds it after the lines of earlier steps, and
  * drops lines of the same or later steps. */
-static int series_add_line(plot_series *s, const json_t *line) {
+static bool series_add_line(plot_series *s, const json_t *line) {
     double values[SERIES_COLUMNS];
     for (int c = 0; c < SERIES_COLUMNS; c++) {
         const json_t *value = json_object_get(line, series_keys[c].key);
-        const int is_nan = json_is_null(value) && c != SERIES_STEP;
-        if (value ? !is_nan && !json_is_number(value) : !series_keys[c].may_lack) return 0;
+        const bool is_nan = json_is_null(value) && c != SERIES_STEP;
+        if (value ? !is_nan && !json_is_number(value) : !series_keys[c].may_lack) return false;
         values[c] = value && !is_nan ? json_number_value(value) : NAN;
         if (series_keys[c].unit > 0) values[c] *= series_keys[c].unit;
     }
     while (s->n && s->columns[SERIES_STEP][s->n - 1] >= values[SERIES_STEP]) s->n--;
     for (int c = 0; c < SERIES_COLUMNS; c++) s->columns[c][s->n] = values[c];
     s->n++;
-    return 1;
+    return true;
 }
 
 /* Replaces NaN and Infinity, which other writers use, by null. -Infinity is looked for first, so
@@ -228,20 +229,20 @@ typedef struct plot_panel {
     const char *title;
     series_column column, also; /* `also`: a second curve; SERIES_STEP: none */
     const char *names[2];
-    int from_zero, scatters;
+    bool from_zero, scatters;
     double least; /* the least upper end of an axis that begins at zero, to hide noise */
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
-    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0, 1, 0},
+    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, false, true, 0},
     {"tokens per second (of images and vectors: samples)",
      SERIES_TOKENS_PER_S,
      SERIES_STEP,
      {0},
-     1,
-     0,
+     true,
+     false,
      1},
-    {"milliseconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1, 0, 10},
+    {"milliseconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, true, false, 10},
 };
 
 typedef struct plot {
@@ -288,7 +289,7 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     if (low > high) low = high = 0; /* no numbers */
     if (what->from_zero) low = 0;
     if (what->from_zero) high = fmax(high, what->least);
-    plot_axis a = axis_over(low, high, 5, 0);
+    plot_axis a = axis_over(low, high, 5, false);
     a.from = top + TALL;
     a.to = top;
     return a;
@@ -342,8 +343,8 @@ static void draw_styled(plot *p, const plot_axis *a, series_column column, size_
 /* Draws a curve. If it has many points, and its values scatter, draws them as a faint line behind
  * their mean. */
 static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color,
-                       int scatters) {
-    const int is_long = count_points(p, column) > FEW;
+                       bool scatters) {
+    const bool is_long = count_points(p, column) > FEW;
     if (is_long && scatters) draw_styled(p, a, column, color, FAINT);
     draw_styled(p, a, column, color, !is_long ? DOTTED : scatters ? SMOOTH : PLAIN);
 }
@@ -367,7 +368,7 @@ static void draw_grid(plot *p, const plot_axis *a, double top) {
 }
 
 /* Marks where the number of ranks changes; the first panel names the number. */
-static void draw_ranks(plot *p, double top, int is_named) {
+static void draw_ranks(plot *p, double top, bool is_named) {
     const double *ranks = p->data->columns[SERIES_RANKS];
     char text[32];
     for (size_t i = 1; i < p->data->n; i++) {
@@ -379,7 +380,7 @@ static void draw_ranks(plot *p, double top, int is_named) {
     }
 }
 
-static int has_any(const plot *p, series_column column) {
+static bool has_any(const plot *p, series_column column) {
     return column != SERIES_STEP && count_points(p, column) > 0;
 }
 
@@ -391,14 +392,14 @@ static void draw_names(plot *p, const plot_panel *what, double top) {
     }
 }
 
-static void draw_panel(plot *p, const plot_panel *what, double top, int is_first) {
+static void draw_panel(plot *p, const plot_panel *what, double top, bool is_first) {
     const plot_axis a = axis_of(p, what, top);
     svg_text(p->s, LEFT, top - 8, 13, SVG_START, what->title);
     draw_grid(p, &a, top);
     draw_ranks(p, top, is_first);
     draw_curve(p, &a, what->column, 0, what->scatters);
     if (!has_any(p, what->also)) return;
-    draw_curve(p, &a, what->also, 1, 0);
+    draw_curve(p, &a, what->also, 1, false);
     draw_names(p, what, top);
 }
 
@@ -415,7 +416,7 @@ static int draw_panels(plot *p, const char *metrics, const char *path) {
 static int draw_series(const plot_series *data, const char *metrics, const char *path,
                        dcp_error *err) {
     const double *steps = data->columns[SERIES_STEP];
-    plot p = {.data = data, .steps = axis_over(steps[0], steps[data->n - 1], 10, 1)};
+    plot p = {.data = data, .steps = axis_over(steps[0], steps[data->n - 1], 10, true)};
     if (p.steps.step < 1) p.steps.step = 1;
     p.steps.from = LEFT;
     p.steps.to = LEFT + WIDTH;

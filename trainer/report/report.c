@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ typedef struct balance_rank {
     double micro_batches; /* per step */
     double micro_batch_s; /* time per micro-batch, summed over the window */
     int slow_steps;
-    int is[REPORT_BALANCE_KINDS]; /* whether it is slow, or large, as last reported */
+    bool is[REPORT_BALANCE_KINDS]; /* whether it is slow, or large, as last reported */
 } balance_rank;
 
 struct report_balance {
@@ -52,9 +53,9 @@ report_balance *report_balance_create(const fsdp_micro_batches *micro_batches,
 
 void report_balance_destroy(report_balance *b) { free(b); }
 
-static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, int exceeds,
+static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, bool exceeds,
                         double ratio) {
-    int *is = &b->ranks[rank].is[kind];
+    bool *is = &b->ranks[rank].is[kind];
     if (*is ? ratio >= alike : !exceeds) return;
     *is = !*is;
     b->tell(b->ctx, rank, kind, *is, ratio);
@@ -227,7 +228,7 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
 /* Reports the first line that fails, and the first one that succeeds again. Each line is tried,
  * because a full disk may have room again later. */
 static void note_metrics(run_report *r, uint64_t step, int status, const dcp_error *err) {
-    const int failed = status != DCP_OK;
+    const bool failed = status != DCP_OK;
     if (failed && !r->lines_fail)
         ranks_warn(0, "%s: lines are left out until one can be written; training continues",
                    err->message);
@@ -239,7 +240,7 @@ static void note_metrics(run_report *r, uint64_t step, int status, const dcp_err
 static void note_console(run_report *r, int failed) {
     if (!failed || errno == EPIPE) return; /* the reader has closed its end */
     ranks_warn(0, "stdout: %s: no more lines are shown; training continues", strerror(errno));
-    r->is_mute = 1;
+    r->is_mute = true;
 }
 
 static void write_line(run_report *r, const report_values *v) {
@@ -376,7 +377,7 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
     /* below 0 if a device worked while the host waited and read */
     if (sum[OTHER] < 0) sum[OTHER] = 0;
     for (int i = 0; i < ROWS; i++) most_of[i] = (largest){sum[i], t->rank};
-    const int root = t->rank == 0;
+    const bool root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
     MPI_Reduce(root ? MPI_IN_PLACE : most_of, most_of, ROWS, MPI_DOUBLE_INT, MPI_MAXLOC, 0,
                t->comm);
@@ -395,7 +396,7 @@ static void tell_device_memory(const run_report *r) {
     const trainer *t = r->t;
     uint64_t unused, all, later;
     double most = (double)t->k->peak(t->k);
-    const int root = t->rank == 0;
+    const bool root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     t->k->room(t->k, &unused, &all, &later);
     if (r->steps && most > 0)
@@ -410,7 +411,7 @@ static void tell_memory(const run_report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;
     double most = (double)peak_bytes();
-    const int root = t->rank == 0;
+    const bool root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     if (r->steps)
         ranks_say(t->rank,
@@ -432,7 +433,7 @@ int report_end(run_report *r, int status) {
         tell_device_memory(r);
         end_trace(r);
     }
-    const int lost = r->is_mute || !report_trace_is_whole(r->trace);
+    const bool lost = r->is_mute || !report_trace_is_whole(r->trace);
     report_trace_close(r->trace);
     report_metrics_close(r->lines);
     report_balance_destroy(r->ranks);

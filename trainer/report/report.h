@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dcp/error.h>
+#include <stdbool.h>
 
 #include "fsdp/sum_order.h"
 #include "report/console.h"
@@ -52,8 +53,8 @@ typedef struct run_report {
     struct report_balance *ranks; /* on rank 0 */
     double *usage;                /* [5 * world] on rank 0; see gather_usage */
     struct report_trace *trace;   /* NULL without --trace */
-    int lines_fail;               /* the last line could not be written */
-    int is_mute;                  /* stdout has failed */
+    bool lines_fail;              /* the last line could not be written */
+    bool is_mute;                 /* stdout has failed */
     uint64_t steps;               /* reported so far */
     uint64_t skipped;             /* batches in which nothing counts for the loss */
     double begin, line_at;        /* when the run began, and when the last line was written */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ struct report_trace {
     int rank, world;
     size_t room;
     FILE *file; /* on rank 0; NULL after a failure */
-    int is_empty, has_failed;
+    bool is_empty, has_failed;
     long end;               /* where the tail begins */
     double origin;          /* the start of the trace, by rank 0's clock */
     double *offsets;        /* [world] on rank 0: seconds to add to a rank's clock */
@@ -35,26 +36,27 @@ struct report_trace {
 
 static const struct {
     const char *name;
-    int thread, has_unit;
+    int thread;
+    bool has_unit;
 } kinds[TIMELINE_KINDS] = {
-    [TIMELINE_DATA] = {"read data", COMPUTE, 0},
-    [TIMELINE_FORWARD] = {"forward", COMPUTE, 1},
-    [TIMELINE_BACKWARD] = {"backward", COMPUTE, 1},
-    [TIMELINE_WAIT] = {"wait for", COMM, 1},
-    [TIMELINE_REDUCE] = {"reduce", COMM, 1},
-    [TIMELINE_OPTIMIZER] = {"optimizer", COMPUTE, 0},
-    [TIMELINE_EVALUATE] = {"evaluate", COMPUTE, 0},
-    [TIMELINE_STALL] = {"wait for save", COMPUTE, 0},
-    [TIMELINE_GATHER] = {"gather", GATHERS, 1},
-    [TIMELINE_SUM] = {"sum gradients of", SUMS, 1},
-    [TIMELINE_FILL] = {"fill with step", FILLS, 0},
-    [TIMELINE_SAVE] = {"save step", SAVE, 0},
-    [TIMELINE_SAVE_PLAN] = {"plan", SAVE, 0},
-    [TIMELINE_SAVE_GATHER] = {"gather pieces", SAVE, 0},
-    [TIMELINE_SAVE_COPY] = {"copy", SAVE, 0},
-    [TIMELINE_SAVE_WRITE] = {"write", SAVE, 0},
-    [TIMELINE_SAVE_SYNC] = {"sync", SAVE, 0},
-    [TIMELINE_SAVE_PUBLISH] = {"publish", SAVE, 0},
+    [TIMELINE_DATA] = {"read data", COMPUTE, false},
+    [TIMELINE_FORWARD] = {"forward", COMPUTE, true},
+    [TIMELINE_BACKWARD] = {"backward", COMPUTE, true},
+    [TIMELINE_WAIT] = {"wait for", COMM, true},
+    [TIMELINE_REDUCE] = {"reduce", COMM, true},
+    [TIMELINE_OPTIMIZER] = {"optimizer", COMPUTE, false},
+    [TIMELINE_EVALUATE] = {"evaluate", COMPUTE, false},
+    [TIMELINE_STALL] = {"wait for save", COMPUTE, false},
+    [TIMELINE_GATHER] = {"gather", GATHERS, true},
+    [TIMELINE_SUM] = {"sum gradients of", SUMS, true},
+    [TIMELINE_FILL] = {"fill with step", FILLS, false},
+    [TIMELINE_SAVE] = {"save step", SAVE, false},
+    [TIMELINE_SAVE_PLAN] = {"plan", SAVE, false},
+    [TIMELINE_SAVE_GATHER] = {"gather pieces", SAVE, false},
+    [TIMELINE_SAVE_COPY] = {"copy", SAVE, false},
+    [TIMELINE_SAVE_WRITE] = {"write", SAVE, false},
+    [TIMELINE_SAVE_SYNC] = {"sync", SAVE, false},
+    [TIMELINE_SAVE_PUBLISH] = {"publish", SAVE, false},
 };
 
 /* Returns, on rank 0, the seconds to add to the clock of rank `r`. Called by ranks 0 and `r`. */
@@ -77,7 +79,7 @@ static double compare_clocks(const report_trace *t, int r) {
 
 static void begin_event(report_trace *t) {
     if (!t->is_empty) fputs(",\n", t->file);
-    t->is_empty = 0;
+    t->is_empty = false;
 }
 
 static void name_thread(report_trace *t, int rank, int thread, const char *name) {
@@ -110,8 +112,9 @@ static double nanoseconds(const report_trace *t, int rank, double when) {
 }
 
 static void put_event(report_trace *t, int rank, const timeline_event *e) {
-    const int takes_unit = kinds[e->kind].has_unit, thread = kinds[e->kind].thread + e->lane;
-    const int takes_step = e->kind == TIMELINE_SAVE || e->kind == TIMELINE_FILL;
+    const int thread = kinds[e->kind].thread + e->lane;
+    const bool takes_unit = kinds[e->kind].has_unit;
+    const bool takes_step = e->kind == TIMELINE_SAVE || e->kind == TIMELINE_FILL;
     const double begin = nanoseconds(t, rank, e->begin);
     const char *name = kinds[e->kind].name;
     if (e->kind == TIMELINE_WAIT && e->end - e->begin < least_wait_s) return;
@@ -148,7 +151,7 @@ static int put_tail(report_trace *t, dcp_error *err) {
     const int code = errno;
     fclose(t->file);
     t->file = NULL;
-    t->has_failed = 1;
+    t->has_failed = true;
     return core_fail(err, DCP_ERR_IO, "trace: cannot write: %s", strerror(code));
 }
 
@@ -160,7 +163,7 @@ int report_trace_check(const char *path, dcp_error *err) {
     FILE *file = fopen(path, "re");
     if (!file) return DCP_OK; /* opening it for writing will report the reason */
     const size_t n = fread(start, 1, sizeof start, file);
-    const int regular = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
+    const bool regular = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
     fclose(file);
     if (regular && (n == 0 || (n == sizeof start && !memcmp(start, head, n)))) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
@@ -177,7 +180,7 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
     if (!t->file)
         return core_fail(err, DCP_ERR_ARG, "--trace: cannot write %s: %s", path, strerror(errno));
     fputs(head, t->file);
-    t->is_empty = 1;
+    t->is_empty = true;
     for (int r = 0; r < t->world; r++) name_rank(t, r);
     return put_tail(t, err);
 }
@@ -238,7 +241,7 @@ uint64_t report_trace_dropped(const report_trace *t, const timeline *tl) {
     return all;
 }
 
-int report_trace_is_whole(const report_trace *t) { return !t || !t->has_failed; }
+bool report_trace_is_whole(const report_trace *t) { return !t || !t->has_failed; }
 
 void report_trace_close(report_trace *t) {
     if (!t) return;

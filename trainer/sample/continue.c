@@ -3,6 +3,7 @@
 #include "sample/continue.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +138,9 @@ static int go_on(sampling *s, const int32_t *ids, size_t n, dcp_error *err) {
     return status;
 }
 
-static int is_end(const sampling *s, int32_t id) {
+static bool is_end(const sampling *s, int32_t id) {
     for (size_t i = 0; i < json_array_size(s->eos); i++)
-        if (json_integer_value(json_array_get(s->eos, i)) == id) return 1;
+        if (json_integer_value(json_array_get(s->eos, i)) == id) return true;
     return json_is_integer(s->eos) && json_integer_value(s->eos) == id;
 }
 
@@ -200,7 +201,7 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
 /* Fails with *why; if no checkpoint is at the path, or it is damaged, the message also names the
  * remedy. */
 static int fail_load(int status, const dcp_error *why, dcp_error *err) {
-    const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    const bool is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     return core_fail(err, status, "%s%s", why->message,
                      is_useless ? "; give an intact checkpoint" : "");
 }

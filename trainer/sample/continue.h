@@ -1,11 +1,12 @@
 /* dcp-train --sample: the model of a checkpoint continues a text, in one process, on the CPU. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct sample_options {
     const char *text; /* the text to continue */
-    int ids;          /* the text and the output are token ids */
+    bool ids;         /* the text and the output are token ids */
     /* A step's folder, or a directory of steps, whose newest intact step is used. */
     const char *ckpt;
     /* The most tokens that may follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static int make_model(sample_loaded *s, dcp_error *err) {
     status = check_takes_text(s, path, type, err);
     if (status) return status;
     if (json_is_true(json_object_get(s->meta, "bf16"))) model_set_type(s->m, KERNELS_BF16);
-    model_set_checkpointing(s->m, 1); /* no backward pass: the memory of one block suffices */
+    model_set_checkpointing(s->m, true); /* no backward pass: the memory of one block suffices */
     return DCP_OK;
 }
 
@@ -203,7 +204,7 @@ static size_t length_of(unsigned char first, unsigned char *low, unsigned char *
 }
 
 /* Returns true if the byte continues the incomplete character. */
-static int continues(const sample_characters *c, unsigned char byte) {
+static bool continues(const sample_characters *c, unsigned char byte) {
     unsigned char low, high;
     length_of(c->begun[0], &low, &high);
     return c->n == 1 ? byte >= low && byte <= high : byte >= 0x80 && byte <= 0xbf;
@@ -244,12 +245,12 @@ static double chance(uint64_t seed, uint64_t at) {
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
-int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
-                  uint64_t at, int32_t *out) {
+bool sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
+                   uint64_t at, int32_t *out) {
     const size_t best = model_likeliest(logits, classes);
-    if (best == classes || !isfinite(logits[best])) return 0; /* NaN, or infinite */
+    if (best == classes || !isfinite(logits[best])) return false; /* NaN, or infinite */
     *out = (int32_t)best;
-    if (temperature <= 0.0) return 1;
+    if (temperature <= 0.0) return true;
     double sum = 0.0, passed = 0.0;
     for (size_t i = 0; i < classes; i++)
         sum += exp(((double)logits[i] - (double)logits[best]) / temperature);
@@ -260,7 +261,7 @@ int sample_choose(const float *logits, size_t classes, double temperature, uint6
         *out = (int32_t)i;
         break;
     }
-    return 1;
+    return true;
 }
 
 /* Tokens are bytes if the step's about.json says that the run's data were text. Older steps, and
@@ -274,20 +275,20 @@ static const char space[] = " \t\n\v\f\r"; /* between ids */
 static const char section[] = "/files/";
 
 struct sample_tokens {
-    int as_ids;
+    bool as_ids;
     const char *where;
     uint64_t classes; /* tokens in the model's vocabulary */
-    int is_begun;     /* an id was written */
+    bool is_begun;    /* an id was written */
     sample_characters written;
 };
 
 /* Returns true if the run's data.type was text. *told: whether about.json has a data.type. */
-static int was_text(const sample_loaded *from, int *told) {
+static bool was_text(const sample_loaded *from, bool *told) {
     char *text = NULL;
     const int status = dcp_about_read(dcp_checkpoint_path(from->ckpt), &text, NULL);
     json_t *about = status ? NULL : core_json_read(text, strlen(text), NULL);
     const char *name = json_string_value(json_object_get(about, STATE_DATA_TYPE));
-    const int is = name && strcmp(name, "text") == 0;
+    const bool is = name && strcmp(name, "text") == 0;
     *told = name != NULL;
     json_decref(about);
     free(text);
@@ -305,8 +306,8 @@ static const char *carried_tokenizer(const dcp_checkpoint *ckpt) {
     return NULL;
 }
 
-static int is_of_bytes(const sample_loaded *from, uint64_t classes, const char *tokenizer) {
-    int told;
+static bool is_of_bytes(const sample_loaded *from, uint64_t classes, const char *tokenizer) {
+    bool told;
     if (was_text(from, &told)) return tokenizer ? classes == BYTES : classes >= BYTES;
     return !told && !tokenizer && classes == BYTES &&
            json_is_object(json_object_get(from->meta, "data"));
@@ -327,7 +328,8 @@ static int check_bytes(const sample_loaded *from, const sample_tokens *t, dcp_er
                      t->where);
 }
 
-int sample_tokens_open(const sample_loaded *from, int as_ids, sample_tokens **out, dcp_error *err) {
+int sample_tokens_open(const sample_loaded *from, bool as_ids, sample_tokens **out,
+                       dcp_error *err) {
     sample_tokens *t = calloc(1, sizeof *t);
     if (!t) return core_fail_memory(err, sizeof *t);
     t->as_ids = as_ids;
@@ -398,5 +400,5 @@ void sample_tokens_write(sample_tokens *t, int32_t id) {
         return;
     }
     printf("%s%" PRId32, t->is_begun ? " " : "", id);
-    t->is_begun = 1;
+    t->is_begun = true;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,16 +50,16 @@ void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FI
 /* Chooses the next token from the logits of all tokens. Temperature 0: the likeliest token, the
  * first of equals. Otherwise the choice is random, with probabilities softmax(logits /
  * temperature); it depends on number `at` of the seed's random sequence, the same on any machine.
- * Returns 0 if a logit is NaN, or the largest one is infinite. */
-int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
-                  uint64_t at, int32_t *out);
+ * Returns false if a logit is NaN, or the largest one is infinite. */
+bool sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
+                   uint64_t at, int32_t *out);
 
 /* How a sample's tokens are read and printed: as text, in which each byte is a token, or as ids. */
 
 typedef struct sample_tokens sample_tokens;
 
 /* DCP_ERR_ARG: as_ids is 0, and the checkpoint's tokens are not bytes. */
-int sample_tokens_open(const sample_loaded *from, int as_ids, sample_tokens **out, dcp_error *err);
+int sample_tokens_open(const sample_loaded *from, bool as_ids, sample_tokens **out, dcp_error *err);
 void sample_tokens_close(sample_tokens *t); /* NULL is ignored */
 
 /* Reads the tokens of a text: its bytes, or the decimal ids that it contains. The caller frees

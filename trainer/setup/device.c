@@ -1,6 +1,7 @@
 #include "setup/device.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -52,7 +53,7 @@ static int check_memory(const config *c, const kernels *k, dcp_error *err) {
 }
 
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err) {
-    const int is_auto = strcmp(c->device, "auto") == 0;
+    const bool is_auto = strcmp(c->device, "auto") == 0;
     int status = kernels_open_on(is_auto ? "cuda" : c->device, number, out);
     if (is_auto && (status == KERNELS_UNKNOWN || status == KERNELS_NO_DEVICE))
         status = kernels_open("cpu", out);

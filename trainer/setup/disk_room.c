@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +135,7 @@ static const char *outcome(const room_needs *n) {
 }
 
 /* Returns true if there is no room for another step, even if an older one is removed. */
-static int is_full(const room_needs *n) { return n->there < 2 && n->unused < n->step; }
+static bool is_full(const room_needs *n) { return n->there < 2 && n->unused < n->step; }
 
 static int fail_full(const room_needs *n, dcp_error *err) {
     char step[32], unused[32];
@@ -150,7 +151,7 @@ static int fail_full(const room_needs *n, dcp_error *err) {
 int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err) {
     room_needs needs[DCP_MAX_TIERS];
     const size_t n = measure_all(c, layout, hosts, needs);
-    const int failed = ranks_launcher_failed_for(SETUP_NO_ROOM);
+    const bool failed = ranks_launcher_failed_for(SETUP_NO_ROOM);
     for (size_t i = 0; failed && i < n; i++)
         if (is_full(&needs[i])) return fail_full(&needs[i], err);
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 #include "setup/preview.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 /* Makes the plan of rank 0, the rank that holds the most. All `ranks` ranks are on one host; with
  * is_on_gpu, each has a GPU of its own. Ranks share gathered units only in the host's memory. *out
  * refers to *layout, which the caller destroys. */
-static int setup_planned(const config *c, const model *m, int ranks, int is_on_gpu, fsdp_plan *out,
+static int setup_planned(const config *c, const model *m, int ranks, bool is_on_gpu, fsdp_plan *out,
                          fsdp_layout **layout, dcp_error *err) {
     *layout = NULL;
     *out = (fsdp_plan){.micro_batches = config_micro_batches(c),
@@ -24,7 +25,8 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
                        .offloads = c->offloads,
                        .is_on_host = c->offloads && (is_on_gpu || !c->offload_path),
                        .is_shared = c->shares_memory && !is_on_gpu};
-    if (out->is_on_host) out->is_shared = 0; /* parameters on the host imply units on a device */
+    if (out->is_on_host)
+        out->is_shared = false; /* parameters on the host imply units on a device */
     int status = fsdp_strategy_of(c, ranks, &out->strategy, err);
     if (status == DCP_OK)
         status = fsdp_layout_of_model(m, c->frozen, &out->strategy, 0, ranks, layout, err);
@@ -47,11 +49,11 @@ enum { MOST_PEERS = 7 }; /* the other GPUs of a host; ranks on other hosts use t
 
 /* The ways to run that are compared: the configuration, with these options turned on. */
 static const struct {
-    int checkpointing, offloads;
+    bool checkpointing, offloads;
     const char *name;
-} ways[] = {{0, 0, "as configured"},
-            {1, 0, "with activation checkpointing"},
-            {1, 1, "with activation checkpointing and cpu_offload"}};
+} ways[] = {{false, false, "as configured"},
+            {true, false, "with activation checkpointing"},
+            {true, true, "with activation checkpointing and cpu_offload"}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static uint64_t peers_of(int ranks) {
@@ -73,7 +75,7 @@ static int measure(const config *c, const model *m, int ranks, uint64_t sequence
     fsdp_plan plan;
     fsdp_layout *layout = NULL;
     setup_memory needs;
-    int status = setup_planned(c, m, ranks, 1, &plan, &layout, err);
+    int status = setup_planned(c, m, ranks, true, &plan, &layout, err);
     if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
     if (status == DCP_OK) {
         *libraries = library_bytes(layout);
@@ -169,7 +171,7 @@ static void print_units(const fsdp_plan *plan) {
     }
 }
 
-static void print_memory(const setup_memory *m, int is_on_host, int ranks, int groups) {
+static void print_memory(const setup_memory *m, bool is_on_host, int ranks, int groups) {
     const struct {
         const char *name;
         uint64_t bytes;
@@ -242,7 +244,7 @@ static int print_model(const config *c, model *m, int ranks, dcp_error *err) {
     uint64_t sequence;
     setup_memory needs;
     int status = setup_sequence(c, m, &sequence, err);
-    if (status == DCP_OK) status = setup_planned(c, m, ranks, 0, &plan, &layout, err);
+    if (status == DCP_OK) status = setup_planned(c, m, ranks, false, &plan, &layout, err);
     if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
     if (status == DCP_OK) {
         setup_idle_warn_of_ranks(c, 0, ranks);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -132,7 +133,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
     const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
     const uint64_t unread =
         shards.shared ? fsdp_gather_shared_unread(plan, lookups(c, plan, sequence)) : 0;
-    const int is_alone = plan->layout->world == 1;
+    const bool is_alone = plan->layout->world == 1;
     *out = (setup_memory){.params = plan->offloads ? 0 : params,
                           .grads = grads,
                           .slots = plan->offloads ? 0 : slots,

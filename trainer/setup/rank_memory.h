@@ -1,6 +1,7 @@
 /* How much memory a rank will need, by kind, and how much this machine has. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fsdp/fsdp_plan.h"
@@ -10,7 +11,7 @@
 
 typedef struct setup_machine_memory {
     uint64_t all;        /* what all processes on this machine may use together */
-    int is_of_group;     /* `all` is the limit of a control group (Slurm's --mem, a container), not
+    bool is_of_group;    /* `all` is the limit of a control group (Slurm's --mem, a container), not
                           * the machine's memory */
     uint64_t of_process; /* the limit of a process's address space; UINT64_MAX: none */
 } setup_machine_memory;

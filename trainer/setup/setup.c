@@ -4,6 +4,7 @@
 #include "setup/setup.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,14 +177,14 @@ static int make_transport(trainer *t, dcp_error *err) {
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "device: some ranks have a GPU and others have none; set device=cpu, "
                          "or start ranks only where GPUs are");
-    const int failed = fsdp_transport_choose(&t->mesh, t->k, t->plan.strategy.ring, &t->transport);
+    const bool failed = fsdp_transport_choose(&t->mesh, t->k, t->plan.strategy.ring, &t->transport);
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
 /* A gradient_accumulation_steps that contradicts the number of ranks is an error at the start of a
  * run. A resumed run ignores the contradiction, because the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
-    int resumes;
+    bool resumes;
     dcp_error why;
     int status = t->c->tokenizer ? state_tokenizer_check(t->c->tokenizer, err) : DCP_OK;
     if (status != DCP_OK) return status;
@@ -272,7 +273,7 @@ static int normalize_images(trainer *t, dcp_error *err) {
     if (t->shape.ndim != 3 || t->state->has_raw_images) return DCP_OK;
     const int status = state_preprocessor_read(t->state, t->comm, t->shape.dims[0], &how, err);
     if (status != DCP_OK || !how.channels) return status;
-    t->state->normalizes = 1;
+    t->state->normalizes = true;
     data_normalize(t->samples, &how);
     if (t->eval_samples) data_normalize(t->eval_samples, &how);
     ranks_say(t->rank, "bytes of images are normalized as in the model's preprocessor_config.json");
@@ -314,7 +315,7 @@ static int check_data(const trainer *t, dcp_error *err) {
 /* Returns the exit status if data cannot be opened: a usage error, unless an earlier start could
  * use the same data, or the data could not be read. */
 static int data_status(const trainer *t, int status) {
-    const int fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
+    const bool fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
     return fails ? PROGRAM_FAILED : PROGRAM_USAGE;
 }
 
@@ -459,8 +460,8 @@ static int make_inputs(trainer *t, dcp_error *err) {
 /* Collective. Decides whether the ranks of a group share one copy of gathered units. Parameters may
  * be stored in the same memory. */
 static void share_units(trainer *t) {
-    const int can = t->c->shares_memory && kernels_on_host(t->k);
-    t->plan.is_shared = 1;
+    const bool can = t->c->shares_memory && kernels_on_host(t->k);
+    t->plan.is_shared = true;
     t->shared_bytes = can ? fsdp_gather_shared_bytes(&t->plan) : 0;
     t->shared = dcp_host_memory_create(t->mesh.shards, t->shared_bytes);
     t->plan.is_shared = t->shared != NULL;
@@ -473,7 +474,7 @@ static int make_work(trainer *t, dcp_error *err) {
     if (status == DCP_OK && t->state->offloaded)
         fsdp_set_done(t->sharded, state_release_unit, t->state);
     if (status == DCP_OK) status = make_inputs(t, err);
-    const int trains =
+    const bool trains =
         status == DCP_OK && fsdp_own_micro_batch(t->sharded, 0) < t->plan.micro_batches;
     if (status == DCP_OK && (trains || (uint64_t)t->rank < step_evaluate_micro_batches(t)))
         status = model_run_create(t->m, t->c->micro, t->sequence, &t->run, err);
@@ -524,14 +525,14 @@ static int make_shards(trainer *t, dcp_error *err) {
 /* Returns true if the peak is measured after the first step: ranks that dcp-run restarts should
  * soon train. Never true on a GPU, because the operands are large there, and fit only before the
  * state is allocated. */
-static int waits_with_peak(const trainer *t) {
+static bool waits_with_peak(const trainer *t) {
     return (t->c->restarted || t->c->takes_over) && kernels_on_host(t->k);
 }
 
 void setup_measure_peak(trainer *t) {
     if (t->is_peak_known) return;
     t->matmul_peak = setup_device_peak(t->k, model_type(t->m), t->comm);
-    t->is_peak_known = 1;
+    t->is_peak_known = true;
 }
 
 int setup_start(trainer *t, dcp_error *err) {

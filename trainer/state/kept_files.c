@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +193,7 @@ int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {
 
 static const char file_name[] = "preprocessor_config.json";
 
-static int is_off(const json_t *o, const char *key) {
+static bool is_off(const json_t *o, const char *key) {
     return json_is_false(json_object_get(o, key));
 }
 
@@ -204,11 +205,11 @@ static int fail_value(const char *key, const char *asked, dcp_error *err) {
 }
 
 /* Reads a list of one number per channel, or a single number for all channels. */
-static int read_channels(const json_t *o, const char *key, int above_zero, uint64_t channels,
+static int read_channels(const json_t *o, const char *key, bool above_zero, uint64_t channels,
                          float *out, dcp_error *err) {
     const json_t *value = json_object_get(o, key);
     char asked[96];
-    int is_good = json_is_number(value) || json_array_size(value) == channels;
+    bool is_good = json_is_number(value) || json_array_size(value) == channels;
     for (uint64_t c = 0; c < channels && is_good; c++) {
         const json_t *one = json_is_array(value) ? json_array_get(value, c) : value;
         out[c] = (float)json_number_value(one);
@@ -230,17 +231,17 @@ static int read_normalization(const char *text, uint64_t bytes, uint64_t channel
                               sample_normalization *out, dcp_error *err) {
     json_t *o = core_json_read(text, bytes, NULL);
     int status = json_is_object(o) ? DCP_OK : fail_value("it", "a JSON object", err);
-    const int normalizes = status == DCP_OK && !is_off(o, "do_normalize") &&
-                           json_object_get(o, "image_mean") && json_object_get(o, "image_std");
+    const bool normalizes = status == DCP_OK && !is_off(o, "do_normalize") &&
+                            json_object_get(o, "image_mean") && json_object_get(o, "image_std");
     if (normalizes && channels > SAMPLE_MOST_CHANNELS)
         status = core_fail(err, DCP_ERR_UNSUPPORTED,
                            "%s: images of more than %d channels are not normalized", file_name,
                            SAMPLE_MOST_CHANNELS);
     if (normalizes && status == DCP_OK) status = read_scale(o, &out->scale, err);
     if (normalizes && status == DCP_OK)
-        status = read_channels(o, "image_mean", 0, channels, out->mean, err);
+        status = read_channels(o, "image_mean", false, channels, out->mean, err);
     if (normalizes && status == DCP_OK)
-        status = read_channels(o, "image_std", 1, channels, out->std, err);
+        status = read_channels(o, "image_std", true, channels, out->std, err);
     if (normalizes) out->channels = channels;
     json_decref(o);
     return status;
@@ -267,7 +268,7 @@ static const char *model_path(const config *c) {
     return json_string_value(json_object_get(c->tree, "model"));
 }
 
-static int holds(const char *folder, const char *name) {
+static bool holds(const char *folder, const char *name) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
     return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
@@ -286,7 +287,7 @@ static int is_tokenizer(const struct dirent *entry) {
     return model_files_is_tokenizer(entry->d_name);
 }
 
-static int has_tokenizer(const char *folder) {
+static bool has_tokenizer(const char *folder) {
     struct dirent **entries;
     const int n = folder ? scandir(folder, &entries, is_tokenizer, NULL) : -1;
     for (int i = 0; i < n; i++) free(entries[i]);

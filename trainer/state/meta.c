@@ -4,6 +4,7 @@
 #include "state/meta.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +120,7 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
                           schedule_object(c), "optimizer", optimizer_object(c), "data",
                           data_object(data, c), "model", state_meta_model(c->model));
     json_t *batch = batch_members(c);
-    const int failed = !o || !batch || json_object_update(o, batch) != 0;
+    const bool failed = !o || !batch || json_object_update(o, batch) != 0;
     json_t *since = since_object(s);
     if (since && !failed) json_object_set(o, STATE_META_SINCE, since);
     if (s->normalizes && !failed)
@@ -161,12 +162,12 @@ static void as_configured(const char *section, const char *key, char *out, size_
 
 /* Returns true if the key does not influence what a model computes. dcp-export writes its own
  * values of such keys. */
-static int is_label(const char *section, const char *key) {
+static bool is_label(const char *section, const char *key) {
     static const char *const labels[] = {"architectures", "dtype", "torch_dtype",
                                          "transformers_version"};
     for (size_t i = 0; i < sizeof labels / sizeof *labels && strcmp(section, "model") == 0; i++)
-        if (strcmp(labels[i], key) == 0) return 1;
-    return 0;
+        if (strcmp(labels[i], key) == 0) return true;
+    return false;
 }
 
 /* Warns about each key whose values differ between the two objects. section: the object's name in
@@ -180,7 +181,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
     json_object_foreach(all, key, value) {
         const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
         if (json_equal(a, b) || is_label(section, key)) continue;
-        const int is_of_type = strcmp(section, "schedule") == 0 && strcmp(key, warmup_type) != 0;
+        const bool is_of_type = strcmp(section, "schedule") == 0 && strcmp(key, warmup_type) != 0;
         if (is_of_type && (!a || !b)) continue; /* the difference of "type" is reported instead */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
@@ -242,7 +243,7 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
 /* Reports differences between the checkpoint's data and the run's. Returns true if the samples
  * differ. The checksum covers samples after the data were cut into them, so it is compared only if
  * the data were cut in the same way. Older checkpoints have no checksum. */
-static int tell_data(const meta_run *run, const json_t *there) {
+static bool tell_data(const meta_run *run, const json_t *there) {
     json_t *here = data_object(&run->data, run->c);
     json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
     const json_t *old = json_object_get(there, "checksum"); /* not from `was`, whose member is
@@ -251,8 +252,8 @@ static int tell_data(const meta_run *run, const json_t *there) {
     json_object_del(was, normalized); /* not compared: a run continues as it began */
     if (!json_object_get(was, packed) != !json_object_get(here, packed))
         json_object_set_new(json_object_get(here, packed) ? was : here, packed, json_false());
-    const int is_cut_alike = json_equal(was, here);
-    const int is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
+    const bool is_cut_alike = json_equal(was, here);
+    const bool is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
     if (is_cut_alike) json_object_del(was, "checksum");
     if (is_cut_alike && old) json_object_set(was, "checksum", (json_t *)old);
     tell_object(run->rank, "data", was, here);

@@ -2,6 +2,8 @@
  * step: no number of ranks, no paths and no times. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "config/config.h"
 #include "state/train_state.h"
 
@@ -32,9 +34,9 @@ typedef struct meta_run {
 typedef struct meta_place {
     uint64_t samples, tokens; /* consumed so far */
     uint64_t seed;
-    int has_other_data;  /* the saved run had other samples, or another order of them */
-    int has_raw_images;  /* the saved run did not normalize images */
-    int owes_evaluation; /* the evaluation after the step was interrupted */
+    bool has_other_data;  /* the saved run had other samples, or another order of them */
+    bool has_raw_images;  /* the saved run did not normalize images */
+    bool owes_evaluation; /* the evaluation after the step was interrupted */
 } meta_place;
 
 /* Reads the place from a checkpoint's JSON. Rank 0 warns about everything that the run will do

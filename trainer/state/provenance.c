@@ -2,6 +2,7 @@
 #include "state/provenance.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +140,7 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
 }
 
 /* Returns true if the step was imported, not computed by training. */
-static int is_import(const json_t *about) {
+static bool is_import(const json_t *about) {
     const char *tool = json_string_value(json_object_get(about, "tool"));
     return tool && strcmp(tool, "dcp-import") == 0;
 }
@@ -178,8 +179,8 @@ int state_provenance_name(const char *step_path, const char *key, char out[STATE
     int status = dcp_about_read(step_path, &text, err);
     if (status == DCP_OK) status = core_json_parse_object(text, strlen(text), &about, err);
     const char *name = json_string_value(json_object_get(about, key));
-    const int is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
-                        strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;
+    const bool is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
+                         strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;
     snprintf(out, STATE_RUN_BYTES, "%s", is_name ? name : "");
     json_decref(about);
     free(text);

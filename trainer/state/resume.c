@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,16 @@
 #include <dcp/inspect.h>
 #include <dcp/tiers.h>
 
-static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
+static bool is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
-    const int is_wrong = status == DCP_ERR_IO && config_paths_are_closed(c);
+    const bool is_wrong = status == DCP_ERR_IO && config_paths_are_closed(c);
     return core_fail(err, is_wrong ? DCP_ERR_ARG : status, "%s: %s",
                      c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
                      why->message);
 }
 
-int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err) {
+int state_resume_expected(const config *c, dcp_comm *dcp, bool *expected, dcp_error *err) {
     dcp_tiers_step *steps;
     size_t n;
     *expected = !is_text(c->resume, "never") && !is_text(c->resume, "auto");
@@ -57,12 +58,12 @@ typedef struct resume_steps {
 } resume_steps;
 
 /* Returns true if the status proves that something is missing or damaged. */
-static int is_damage(int status) {
+static bool is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
 /* Returns true if something could not be read, so it is unknown whether it is damaged. */
-static int is_unread(int status) { return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY; }
+static bool is_unread(int status) { return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY; }
 
 static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
     return core_fail(err, why->status,
@@ -80,7 +81,7 @@ typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
 } own_names;
 
-static int has_name(const char *step_path, const char *key, const char *name, int *has,
+static int has_name(const char *step_path, const char *key, const char *name, bool *has,
                     dcp_error *err) {
     char found[STATE_RUN_BYTES] = "";
     const int status = *name ? state_provenance_name(step_path, key, found, err) : DCP_OK;
@@ -89,7 +90,8 @@ static int has_name(const char *step_path, const char *key, const char *name, in
 }
 
 static int find_owner(const char *step_path, const own_names *names, int *is, dcp_error *err) {
-    int has, status = has_name(step_path, STATE_LAUNCH, names->launch, &has, err);
+    bool has;
+    int status = has_name(step_path, STATE_LAUNCH, names->launch, &has, err);
     if (has) *is = STATE_OWN_LAUNCH;
     if (has || status != DCP_OK) return status;
     status = has_name(step_path, STATE_CONFIG, names->given, &has, err);
@@ -114,7 +116,7 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
 /* Returns true if this start may belong to a job that was requeued. The user may intend
  * checkpoint.resume=never; then the result is true only if Slurm has requeued the job, which it
  * counts in the environment. */
-static int may_be_requeued(const config *c) {
+static bool may_be_requeued(const config *c) {
     const char *count = getenv("SLURM_RESTART_COUNT");
     return !is_text(c->resume, "never") || (count && atoi(count) > 0);
 }
@@ -144,7 +146,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
         if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
     /* without dcp-run, the user may have named another step because this one cannot be read */
-    const int fails = !is && unread.status && *names.launch;
+    const bool fails = !is && unread.status && *names.launch;
     status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
     *found = (state_own)is;
@@ -152,7 +154,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
 }
 
 /* Returns true if the step's folder is in the run's own directory. */
-static int is_own_step(const config *c, const char *step_path) {
+static bool is_own_step(const config *c, const char *step_path) {
     char parent[PATH_MAX], own[PATH_MAX], found[PATH_MAX];
     const int n = snprintf(parent, sizeof parent, "%s/..", step_path);
     return n > 0 && (size_t)n < sizeof parent && realpath(parent, found) && realpath(c->dir, own) &&
@@ -181,9 +183,9 @@ static void tell_board(const resume_from *from, uint64_t step, const char *path)
 }
 
 /* Returns true if two values of `init` name the same weights. */
-static int is_same_init(const char *a, const char *b) {
+static bool is_same_init(const char *a, const char *b) {
     char one[PATH_MAX], other[PATH_MAX];
-    if (is_text(a, b)) return 1;
+    if (is_text(a, b)) return true;
     return realpath(a, one) && realpath(b, other) && is_text(one, other);
 }
 
@@ -217,7 +219,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->has_raw_images = place.has_raw_images;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own;
         s->owes_evaluation = place.owes_evaluation && s->is_own_run;
-        s->is_loaded = 1;
+        s->is_loaded = true;
         if (rank == 0) state_provenance_run(path, s->saved_by);
         if (rank == 0) state_provenance_init(path, s->init);
     }
@@ -254,7 +256,7 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     return ranks_agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
 }
 
-static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, int with_slots) {
+static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, bool with_slots) {
     const uint64_t step = dcp_checkpoint_step(ckpt);
     char head[128], rate[64] = "";
     if (step >= c->max_steps)
@@ -279,7 +281,7 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
-    int with_slots;
+    bool with_slots;
     int status = state_match(layout, v->from->optimizer, ckpt, &with_slots, err);
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
     status = ranks_agree(v->from->comm, status, err);
@@ -318,7 +320,7 @@ static int preview_newest(const visit *v, dcp_error *err) {
     if (status != DCP_OK) return status;
     status = n > 0 ? DCP_ERR_CORRUPT : core_fail(err, DCP_ERR_NOT_FOUND, "no step");
     for (size_t i = 0; i < n && is_damage(status); i++) {
-        const int is_last_copy = i + 1 == n || steps[i + 1].step != steps[i].step;
+        const bool is_last_copy = i + 1 == n || steps[i + 1].step != steps[i].step;
         dcp_checkpoint *ckpt;
         status = dcp_tiers_open_step(from->dcp, from->c->stores, &steps[i], &ckpt, err);
         if (status == DCP_OK) {
@@ -348,7 +350,7 @@ static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
 }
 
 /* Loads or previews the newest step that can be loaded. *found: whether any step exists. */
-static int take_newest(visit *v, int *found, dcp_error *err) {
+static int take_newest(visit *v, bool *found, dcp_error *err) {
     const config *c = v->from->c;
     dcp_error why;
     const int status = v->s ? dcp_tiers_load(v->from->stores, take_opened, v, NULL, &why)
@@ -368,23 +370,23 @@ static const char resume_takes[] = "give an intact step, or auto";
  * if nothing suitable exists at the path, or it is damaged. */
 static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
                     dcp_error *err) {
-    const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    const bool is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     return core_fail(err, status, "%s: %s%s%s", key, why->message, is_useless ? "; " : "",
                      is_useless ? takes : "");
 }
 
 /* Returns true if the path is a checkpoint: a folder without the files of a Hugging Face model. */
-static int is_checkpoint(const char *path) {
+static bool is_checkpoint(const char *path) {
     static const char *const marks[] = {"config.json", "model.safetensors",
                                         "model.safetensors.index.json"};
     struct stat st;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return 0;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return false;
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         char file[PATH_MAX];
         const int n = snprintf(file, sizeof file, "%s/%s", path, marks[i]);
-        if (n > 0 && (size_t)n < sizeof file && stat(file, &st) == 0) return 0;
+        if (n > 0 && (size_t)n < sizeof file && stat(file, &st) == 0) return false;
     }
-    return 1;
+    return true;
 }
 
 static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_error *err) {
@@ -431,14 +433,14 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
 }
 
 /* Loads or previews the checkpoint that checkpoint.resume selects. *found: whether there is one. */
-static int take_checkpoint(const resume_from *from, train_state *s, int *found, dcp_error *err) {
+static int take_checkpoint(const resume_from *from, train_state *s, bool *found, dcp_error *err) {
     const char *how = from->c->resume;
     visit v = {from, s};
-    *found = 0;
+    *found = false;
     if (is_text(how, "never")) return DCP_OK;
     if (is_text(how, "auto")) return take_newest(&v, found, err);
     dcp_error why;
-    *found = 1;
+    *found = true;
     const int status = take_path(&v, how, &why);
     if (status == DCP_OK) return DCP_OK;
     fail_key("checkpoint.resume", resume_takes, status, &why, err);
@@ -446,7 +448,7 @@ static int take_checkpoint(const resume_from *from, train_state *s, int *found, 
 }
 
 int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
-    int found;
+    bool found;
     int status = take_checkpoint(from, s, &found, err);
     if (status != DCP_OK || found) return status;
     if (from->c->restarted)
@@ -469,7 +471,7 @@ static int check_init(const resume_from *from, dcp_error *err) {
     dcp_checkpoint *ckpt;
     int status = dcp_checkpoint_open(from->dcp, path, &ckpt, err);
     if (status != DCP_OK) return status;
-    int with_slots;
+    bool with_slots;
     status = ranks_agree(from->comm, state_match(from->layout, NULL, ckpt, &with_slots, err), err);
     dcp_checkpoint_close(ckpt);
     return status;
@@ -477,7 +479,7 @@ static int check_init(const resume_from *from, dcp_error *err) {
 
 int state_resume_preview(const resume_from *from, dcp_error *err) {
     const config *c = from->c;
-    int found;
+    bool found;
     int status = take_checkpoint(from, NULL, &found, err);
     if (status != DCP_OK || found) return status;
     if (is_text(c->init, "random")) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "config/config.h"
 #include "models/model.h"
@@ -42,7 +43,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
 
 /* Collective. *expected: whether the run is going to resume from a checkpoint. DCP_ERR_STATE:
  * checkpoint.resume is `never`, a store holds steps, and checkpoint.overwrite is not set. */
-int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_error *err);
+int state_resume_expected(const config *c, dcp_comm *dcp, bool *expected, dcp_error *err);
 
 /* Collective. Fills the state as checkpoint.resume and init specify, and informs the stores of the
  * step at which the run continues. Rank 0 reports what was done. DCP_ERR_CORRUPT: no intact step is

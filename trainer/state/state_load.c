@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +178,7 @@ static int state_match_weights(const fsdp_layout *layout, const found_tensors *f
  * decisions. Weights of two bytes per element are widened by the load, if no tensors of an
  * optimizer are loaded with them. */
 
-static int is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
+static bool is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
     return tensor->ndim == param->ndim &&
            memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) == 0;
 }
@@ -246,10 +247,10 @@ static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
                      dcp_checkpoint_path(ckpt), found->broken);
 }
 
-int state_has_optimizer(const dcp_checkpoint *ckpt) {
+bool state_has_optimizer(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
-        if (strncmp(dcp_checkpoint_tensor(ckpt, i)->path, "/optimizer/", 11) == 0) return 1;
-    return 0;
+        if (strncmp(dcp_checkpoint_tensor(ckpt, i)->path, "/optimizer/", 11) == 0) return true;
+    return false;
 }
 
 static int read_stored_box(void *ckpt, const dcp_tensor *tensor, const dcp_box *box, void *out,
@@ -281,7 +282,7 @@ static int match_tensors(const fsdp_layout *layout, const optim_type *optimizer,
 }
 
 int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
-                int *with_slots, dcp_error *err) {
+                bool *with_slots, dcp_error *err) {
     slots_found found = {0};
     const int status = match_tensors(layout, optimizer, ckpt, &found, err);
     *with_slots = found.with > 0;
@@ -324,7 +325,7 @@ static int add_slots(const train_state *s, const dcp_checkpoint *ckpt, const fsd
     return status;
 }
 
-static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int with_slots,
+static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, bool with_slots,
                     dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < s->layout->units[unit].n && status == DCP_OK; i++) {
@@ -339,7 +340,7 @@ enum { MOST_UPDATES = 1 << 30 };
 
 /* PyTorch's optimizers store a count of updates with each parameter. Reads the count of one
  * parameter into *n. *found: whether the checkpoint has that count. */
-static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, float *n,
+static int read_updates(dcp_checkpoint *ckpt, const char *name, bool *found, float *n,
                         dcp_error *err) {
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "/optimizer/step/%s", name);
@@ -383,7 +384,7 @@ static int take_since_of(train_state *s, dcp_checkpoint *ckpt, const json_t *kep
                          dcp_error *err) {
     const char *name = s->layout->params[i].info.name;
     const int slots = count_slots(ckpt, s->optimizer, &s->layout->params[i]);
-    int counted = 0;
+    bool counted = false;
     float n = 0;
     const int status = slots > 0 ? read_updates(ckpt, name, &counted, &n, err) : DCP_OK;
     if (status != DCP_OK) return status;
@@ -426,8 +427,8 @@ static void zero_slots(const train_state *s) {
 
 /* Plans the next load, of units starting at *next: of all units, or of one unit if parameters are
  * offloaded, to limit the memory. Files that the checkpoint carries are part of the first load. */
-static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
-                      size_t *next, dcp_state **state, dcp_error *err) {
+static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections,
+                      bool with_slots, size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
     int status = state_register(s, first == 0 ? sections & STATE_FILES : 0, state, err);
     for (; *next < end && status == DCP_OK; ++*next)
@@ -436,7 +437,7 @@ static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned secti
 }
 
 static int load_units(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sections,
-                      dcp_engine engine, int with_slots, dcp_error *err) {
+                      dcp_engine engine, bool with_slots, dcp_error *err) {
     const dcp_load_options options = {.size = sizeof options,
                                       .engine = engine,
                                       .cast = !with_slots,
@@ -508,7 +509,7 @@ static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *bo
 static int check_absent(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
                         dcp_error *err) {
     const char *name;
-    int is_tied = 0;
+    bool is_tied = false;
     for (size_t i = 0; i < layout->n_params; i++) is_tied |= layout->params[i].info.tied;
     for (size_t i = 0; (name = dcp_st_absent(reader, i)); i++)
         if (!is_tied || strcmp(name, WEIGHTS_COPY) != 0)
@@ -528,7 +529,7 @@ static int match_reader(const fsdp_layout *layout, dcp_st_reader *reader, const 
     if (!list) return core_fail_memory(err, n * sizeof *list);
     for (size_t i = 0; i < n; i++) list[i] = dcp_st_tensor(reader, i);
     const found_tensors found = {
-        .where = path, .prefix = "", .list = list, .n = n, .weights_only = 1};
+        .where = path, .prefix = "", .list = list, .n = n, .weights_only = true};
     const int status = state_match_weights(layout, &found, read_hf_box, reader, err);
     free(list);
     return status;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "fsdp/shard_layout.h"
 #include "models/params.h"
@@ -24,10 +25,10 @@ int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sec
  * checkpoint's slots are the optimizer's. Returns the errors of state_load. Reads no tensor except
  * a copy of a tied embedding. Not collective. */
 int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
-                int *with_slots, dcp_error *err);
+                bool *with_slots, dcp_error *err);
 
 /* Returns true if a checkpoint has tensors of any optimizer. */
-int state_has_optimizer(const dcp_checkpoint *ckpt);
+bool state_has_optimizer(const dcp_checkpoint *ckpt);
 
 /* Reads parameters from a Hugging Face folder or file and widens them to fp32. A missing classifier
  * is initialized randomly, which is reported. Not collective. DCP_ERR_MISMATCH: the message names

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static int open_nameless(const char *folder) {
 }
 
 static int fail_room(int why, const char *folder, uint64_t bytes, dcp_error *err) {
-    const int full = why == ENOSPC || why == EDQUOT || why == EFBIG;
+    const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
     return core_fail(err, full ? DCP_ERR_NO_SPACE : DCP_ERR_IO,
                      "%s: no room for the %" PRIu64 " bytes of a rank in %s: %s", OFFLOAD_KEY,
                      bytes, folder, strerror(why));
@@ -181,7 +182,7 @@ static int take_shards(train_state *s, dcp_error *err) {
 }
 
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
-                 const dcp_device *device, float *params, int offloads, const char *offload_path,
+                 const dcp_device *device, float *params, bool offloads, const char *offload_path,
                  train_state **out, dcp_error *err) {
     train_state *s = calloc(1, sizeof *s);
     void *grads = NULL;
@@ -306,7 +307,7 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
 typedef struct registration {
     const train_state *s;
     dcp_state *state;
-    int replicas; /* register whole slices, not only the part that this rank saves */
+    bool replicas; /* register whole slices, not only the part that this rank saves */
 } registration;
 
 /* Registers this rank's slice of a parameter or slot. If other ranks hold the same slice, this rank

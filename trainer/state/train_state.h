@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
@@ -27,7 +28,7 @@ typedef struct train_state {
     kernels *k;
     const dcp_device *device; /* the device of k's memory; NULL if that is the host's memory */
     float *params;            /* [layout->param_elems] */
-    int borrows_params;
+    bool borrows_params;
     const optim_type *optimizer;
     float *grads;                    /* [layout->grad_elems] */
     void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
@@ -43,15 +44,15 @@ typedef struct train_state {
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed so far */
     uint64_t seed;
-    int normalizes;      /* normalize images as preprocessor_config.json specifies */
-    int owes_evaluation; /* the evaluation that should have ended the step was interrupted */
+    bool normalizes;      /* normalize images as preprocessor_config.json specifies */
+    bool owes_evaluation; /* the evaluation that should have ended the step was interrupted */
     /* About the step that the state was loaded from: */
-    int has_other_data; /* it was trained on other samples */
-    int has_raw_images; /* it was saved by a run that did not normalize images */
-    int is_own_run;     /* it is this run's own step; 0: a new run branches off from it */
+    bool has_other_data; /* it was trained on other samples */
+    bool has_raw_images; /* it was saved by a run that did not normalize images */
+    bool is_own_run;     /* it is this run's own step; false: a new run branches off from it */
     char saved_by[STATE_RUN_BYTES]; /* the run that saved it, on rank 0; "" if unknown */
     char init[STATE_INIT_BYTES];    /* the `init` of that run, likewise */
-    int is_loaded;                  /* the state was loaded from a step */
+    bool is_loaded;                 /* the state was loaded from a step */
 } train_state;
 
 /* Allocates this rank's shards, zeroed, in the memory of k. That is the memory of `device`, or the
@@ -60,7 +61,7 @@ typedef struct train_state {
  * parameters and slots are stored in a nameless file in offload_path or, if offload_path is NULL,
  * in memory from k->alloc_host. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
-                 const dcp_device *device, float *params, int offloads, const char *offload_path,
+                 const dcp_device *device, float *params, bool offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
 /* Checks that files can be made in `folder`. DCP_ERR_ARG: they cannot. */
 int state_check_offload(const char *folder, dcp_error *err);

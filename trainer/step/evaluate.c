@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +85,7 @@ int step_evaluate_prepare(trainer *t, dcp_error *err) {
     return t->logits ? DCP_OK : core_fail_memory(err, bytes);
 }
 
-int step_evaluate_is_due(const trainer *t) {
+bool step_evaluate_is_due(const trainer *t) {
     const uint64_t step = t->state->step, every = t->c->eval_every;
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
@@ -127,12 +128,12 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
 static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_error *err) {
     static const float scales[SAMPLE_MOST_LOSSES] = {1.0f, 1.0f};
     const uint64_t number = round * (uint64_t)t->world + (uint64_t)t->rank;
-    const int has_one = number < step_evaluate_micro_batches(t);
+    const bool has_one = number < step_evaluate_micro_batches(t);
     sample_batch batch;
     ranks_board_beat();
     int status = has_one ? read_micro_batch(t, number, &batch, err) : DCP_OK;
     if (has_one && status == DCP_OK) status = model_run_set_batch(t->run, &batch, scales, err);
-    const int computes = has_one && status == DCP_OK;
+    const bool computes = has_one && status == DCP_OK;
     fsdp_evaluate(t->sharded, computes ? t->run : NULL);
     if (computes) add_micro_batch(t, &batch, s);
     return status;
@@ -162,7 +163,7 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
     memcpy(spent, t->tl.spent, sizeof spent);
     evaluation_sums s = {0};
     int status = DCP_OK;
-    *out = (step_evaluation){.done = 1};
+    *out = (step_evaluation){.done = true};
     fsdp_step_begin(t->sharded);
     for (uint64_t i = 0; i < rounds && out->done; i++) {
         dcp_error why;

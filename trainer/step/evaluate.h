@@ -1,6 +1,7 @@
 /* The loss on data that are not trained on. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/sample.h"
@@ -12,7 +13,7 @@ typedef struct step_evaluation {
     double loss; /* mean over all counted targets; NaN if one of them is not finite */
     double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
     double accuracy; /* for a classifier: the share of samples whose own class is likeliest */
-    int done;        /* 0: SIGTERM came before the end */
+    bool done;       /* false: SIGTERM came before the end */
 } step_evaluation;
 
 /* Opens data.eval_path if it is given. Not collective. */
@@ -31,7 +32,7 @@ uint64_t step_evaluate_micro_batches(const trainer *t);
 
 /* Returns true if an evaluation follows the state's step: after every eval_every steps, and after
  * the last one. */
-int step_evaluate_is_due(const trainer *t);
+bool step_evaluate_is_due(const trainer *t);
 
 /* Collective. Evaluates each sample of the evaluation's data once. The result has the same bits on
  * any number of ranks. An evaluation changes nothing on which the next step depends. */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "programs/program.h"
 #include "ranks/say.h"
@@ -89,7 +90,7 @@ step_requests step_requests_collect(MPI_Comm comm) {
                            .saves = asked[2]};
 }
 
-int step_requests_has_stop(MPI_Comm comm) {
+bool step_requests_has_stop(MPI_Comm comm) {
     int asked = own_end() >= RANKS_END_STOP * SIGNALS;
     MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);
     return asked;

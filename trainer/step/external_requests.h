@@ -5,6 +5,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ranks/board.h"
@@ -12,7 +13,7 @@
 typedef struct step_requests {
     ranks_end_request end; /* the largest request that any rank received */
     int signal;            /* the signal that requested the end; 0 if the board did */
-    int save;              /* a signal requested a save */
+    bool save;             /* a signal requested a save */
     uint64_t saves;        /* the number of saves that the board has requested so far */
 } step_requests;
 
@@ -27,4 +28,4 @@ step_requests step_requests_collect(MPI_Comm comm);
 
 /* Collective. Returns true if any rank has received RANKS_END_STOP or RANKS_END_REQUEUE, which are
  * urgent, unlike RANKS_END_RESIZE. step_requests_collect still returns the request afterwards. */
-int step_requests_has_stop(MPI_Comm comm);
+bool step_requests_has_stop(MPI_Comm comm);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,20 +21,20 @@
 #include "state/train_state.h"
 #include "step/trainer.h"
 
-int step_slow_note(step_slow *s, const dcp_report *report) {
+bool step_slow_note(step_slow *s, const dcp_report *report) {
     if (!(report->slow_ratio > 0)) {
         s->saves = 0;
-        if (++s->quiet >= STEP_SLOW_QUIET) s->told = 0;
-        return 0;
+        if (++s->quiet >= STEP_SLOW_QUIET) s->told = false;
+        return false;
     }
     if (report->slow_rank != s->rank) *s = (step_slow){.rank = report->slow_rank};
     s->quiet = 0;
-    if (++s->saves < STEP_SLOW_SAVES || s->told) return 0;
-    s->told = 1;
-    return 1;
+    if (++s->saves < STEP_SLOW_SAVES || s->told) return false;
+    s->told = true;
+    return true;
 }
 
-int step_prove_is_due(const trainer *t) {
+bool step_prove_is_due(const trainer *t) {
     return t->prove_every && t->state->step % t->prove_every == 0;
 }
 
@@ -66,7 +67,7 @@ int step_saves_prepare(const trainer *t, dcp_error *err) {
 
 void step_saves_begin(step_saves *s, trainer *t) {
     const uint64_t step = t->state->step;
-    int loaded_here = 0;
+    bool loaded_here = false;
     *s = (step_saves){.t = t, .start_step = step};
     struct stat st;
     if (t->rank == 0 && stat(t->c->dir, &st) == 0) s->device = st.st_dev, s->inode = st.st_ino;
@@ -74,11 +75,11 @@ void step_saves_begin(step_saves *s, trainer *t) {
     if (loaded_here) s->start_step = UINT64_MAX;
 }
 
-int step_saves_are_due(const step_saves *s) {
+bool step_saves_are_due(const step_saves *s) {
     return s->failed || dcp_tiers_is_due(s->t->stores, s->t->state->step);
 }
 
-int step_saves_are_complete(const step_saves *s) {
+bool step_saves_are_complete(const step_saves *s) {
     const uint64_t step = s->t->state->step;
     return step == s->start_step || dcp_tiers_has(s->t->stores, s->t->c->n_stores - 1, step);
 }
@@ -94,7 +95,7 @@ static int note_end(step_saves *s, int status) {
 }
 
 /* Collective. Returns true if the run's directory is no longer where it was. */
-static int is_directory_gone(const step_saves *s) {
+static bool is_directory_gone(const step_saves *s) {
     struct stat now;
     int gone = s->t->rank == 0 && s->inode &&
                (stat(s->t->c->dir, &now) != 0 ? errno == ENOENT || errno == ENOTDIR
@@ -105,18 +106,18 @@ static int is_directory_gone(const step_saves *s) {
 
 /* Collective. Returns true if a save has failed, and for the same reason all later saves would
  * fail, too. A restart would only do harm then. Reports the reason in *err to dcp-run. */
-static int is_final(const step_saves *s, int status, dcp_error *err) {
+static bool is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;
-    if (status == DCP_ERR_COMM) return 0;
+    if (status == DCP_ERR_COMM) return false;
     if (is_directory_gone(s))
         core_fail(err, DCP_ERR_STATE,
                   "checkpoint.dir: %s was moved or removed during the run; restore it and start "
                   "the run again, which then continues from its newest step",
                   t->c->dir);
     else if (status != DCP_ERR_BUSY) /* DCP_ERR_BUSY: another writer has the store */
-        return 0;
+        return false;
     ranks_launcher_tell_final(t->rank, err->message);
-    return 1;
+    return true;
 }
 
 /* Collective. Reports a failed save. Returns DCP_OK if the run continues. */
@@ -187,7 +188,7 @@ static void note_progress(void *ctx, uint64_t done, uint64_t total) {
 
 /* Saves the current state to the stores that are due. flight: starts the save and returns;
  * otherwise saves before it returns. also_last: saves to checkpoint.dir, too, due or not. */
-static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) {
+static int save_state(step_saves *s, bool flight, bool also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
     const meta_data samples = {data_samples(t->samples), t->sequence, data_fingerprint(t->samples)};
@@ -229,14 +230,14 @@ static int wait_for_flight(step_saves *s) {
     const int status = dcp_tiers_wait(s->t->stores, &report, &err);
     note_phases(s);
     if (status == DCP_OK) note_slow(s, &report);
-    s->flying = 0;
+    s->flying = false;
     note_end(s, status);
     return tell_failure(s, s->flight_step, status, &err);
 }
 
 /* Returns true if a thread of any rank is still working on the save in flight. A save without a
  * thread does not count, because it completes only when it is waited for. */
-static int is_busy(const step_saves *s) {
+static bool is_busy(const step_saves *s) {
     int busy = s->flying && dcp_tiers_is_done(s->t->stores) == 0;
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
     return busy;
@@ -247,7 +248,7 @@ static int start_due(step_saves *s) {
     if (s->t->c->skip_when_busy && is_busy(s)) return DCP_OK;
     int status = wait_for_flight(s);
     if (status != DCP_OK || !step_saves_are_due(s)) return status;
-    status = save_state(s, s->t->c->async, 0, &err);
+    status = save_state(s, s->t->c->async, false, &err);
     if (!s->flying) note_end(s, status);
     return tell_failure(s, s->t->state->step, status, &err);
 }
@@ -267,7 +268,7 @@ int step_saves_settle(step_saves *s) {
 }
 
 static int save_last(step_saves *s, dcp_error *err) {
-    const int status = note_end(s, save_state(s, 0, 1, err));
+    const int status = note_end(s, save_state(s, false, true, err));
     return status != DCP_OK && is_final(s, status, err) ? DCP_ERR_STATE : status;
 }
 
@@ -285,20 +286,20 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
     return status;
 }
 
-int step_saves_are_held(const step_saves *s) {
+bool step_saves_are_held(const step_saves *s) {
     const trainer *t = s->t;
     for (size_t i = 0; i < t->c->n_stores; i++)
-        if (dcp_tiers_has(t->stores, i, t->state->step)) return 1;
-    return 0;
+        if (dcp_tiers_has(t->stores, i, t->state->step)) return true;
+    return false;
 }
 
 /* Returns true if the ranks of the next start, on as many hosts or one fewer, will find everything
  * in the store. That is not certain if the path contains the rank or an environment variable: the
  * paths of the next start's ranks may differ from these. */
-static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
+static bool outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
-    if (!store->is_private) return 1;
-    if (strstr(store->path, "{rank}") || strstr(store->path, "{env:")) return 0;
+    if (!store->is_private) return true;
+    if (strstr(store->path, "{rank}") || strstr(store->path, "{env:")) return false;
     return hosts == 1 || dcp_tiers_survives(t->stores, i) > 0;
 }
 
@@ -313,7 +314,7 @@ static int choose_store(const trainer *t, size_t *out, dcp_error *err) {
 
 static int save_into(step_saves *s, size_t store, dcp_error *err) {
     const int status = dcp_tiers_ask(s->t->stores, store, err);
-    return status == DCP_OK ? note_end(s, save_state(s, 0, 0, err)) : status;
+    return status == DCP_OK ? note_end(s, save_state(s, false, false, err)) : status;
 }
 
 int step_saves_hand_over(step_saves *s, dcp_error *err) {

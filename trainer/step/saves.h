@@ -1,6 +1,7 @@
 /* The saves of a run, warnings about slow ranks, and proofs of the state. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,21 +18,21 @@ typedef struct step_slow {
     int rank;  /* the last rank that was slow */
     int saves; /* the number of consecutive saves in which it was slow */
     int quiet; /* the number of saves since then, all without a slow rank */
-    int told;
+    bool told;
 } step_slow;
 
 /* Records the report of a save. Returns true if the run has to warn about the slow rank now: if the
  * same rank was slow in STEP_SLOW_SAVES consecutive saves. Requiring several saves excludes short
  * loads. Another warning about the same rank is due only after STEP_SLOW_QUIET consecutive saves
  * without a slow rank. */
-int step_slow_note(step_slow *s, const dcp_report *report);
+bool step_slow_note(step_slow *s, const dcp_report *report);
 
 /* Proofs of the state in memory, for --prove-every. */
 
 typedef struct trainer trainer;
 
 /* Returns true if --prove-every requires a proof of the state's step. */
-int step_prove_is_due(const trainer *t);
+bool step_prove_is_due(const trainer *t);
 
 /* Collective. Computes the state id of the current state; a save of this state would have the same
  * id. Also compares the replicas that ranks hold, even if each of these ranks saves only a part.
@@ -46,14 +47,14 @@ enum { STEP_SAVE_PHASES = 1024 }; /* the most that a trace stores of a save */
 typedef struct step_saves {
     trainer *t;
     uint64_t start_step; /* the step at which the run began, if that need not be saved */
-    int saved_any;       /* this run has saved a step */
-    int failed;          /* the last save failed */
-    int lacks_room;      /* a save found no room; since then saves remove old steps */
+    bool saved_any;      /* this run has saved a step */
+    bool failed;         /* the last save failed */
+    bool lacks_room;     /* a save found no room; since then saves remove old steps */
     int told;            /* the status of the last failure that was reported */
     dev_t device;   /* on rank 0: of checkpoint.dir at the start, to detect that it was moved */
     ino_t inode;    /* likewise; 0: unknown */
     step_slow slow; /* the slow rank, and the saves that waited for it */
-    int flying;     /* a save of flight_step is in flight */
+    bool flying;    /* a save of flight_step is in flight */
     uint64_t flight_step;
     /* With a trace: the phases of the save in flight, stored by the thread that saves. */
     struct {
@@ -73,11 +74,11 @@ int step_saves_prepare(const trainer *t, dcp_error *err);
 void step_saves_begin(step_saves *s, trainer *t);
 
 /* Returns true if a save is due: because a store is due, or because the last save failed. */
-int step_saves_are_due(const step_saves *s);
+bool step_saves_are_due(const step_saves *s);
 
 /* Returns true if the current state is in checkpoint.dir, as the run's last state has to be, or
  * need not be saved. */
-int step_saves_are_complete(const step_saves *s);
+bool step_saves_are_complete(const step_saves *s);
 
 /* Waits for the save in flight, and starts a save of the state if one is due. Does nothing if the
  * save in flight has not ended and checkpoint.when_busy is "skip". A failure of either save is only
@@ -93,7 +94,7 @@ int step_saves_start(step_saves *s);
 int step_saves_finish(step_saves *s, dcp_error *err);
 
 /* Returns true if the state is in some store. */
-int step_saves_are_held(const step_saves *s);
+bool step_saves_are_held(const step_saves *s);
 
 /* Saves the state so that a different number of ranks can soon load it: in the fastest store in
  * which all of them will find everything. Does nothing if that store already has the state, or if

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/mesh.h"
@@ -40,7 +41,7 @@ typedef struct trainer {
     float *logits;                        /* of a micro-batch, for the evaluation of a classifier */
     double sample_flops;                  /* operations of a sample's forward and backward passes */
     double matmul_peak;                   /* operations per second of all ranks; 0: unknown */
-    int is_peak_known;                    /* matmul_peak has been measured */
+    bool is_peak_known;                   /* matmul_peak has been measured */
     uint64_t memory_bytes, staging_bytes; /* a rank's predicted memory; what fences may add */
     timeline tl;                          /* this rank's, since its first step began */
     const char *trace;                    /* the file of --trace; NULL if there is none */

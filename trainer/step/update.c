@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -197,6 +198,6 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     return status;
 }
 
-int step_state_is_finite(const trainer *t) {
+bool step_state_is_finite(const trainer *t) {
     return optim_is_finite(t->layout, t->k, t->mesh.shards, t->state->params, t->norm_scratch);
 }

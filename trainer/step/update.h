@@ -1,6 +1,7 @@
 /* One optimizer update. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/sample.h"
@@ -13,7 +14,7 @@ typedef struct step_result {
     double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
     uint64_t skipped;                  /* the number of batches before this step's in which no
                                         * target counts */
-    int is_proven;                     /* after the update (step_prove): */
+    bool is_proven;                    /* after the update (step_prove): */
     uint64_t state_id;
 } step_result;
 
@@ -22,7 +23,7 @@ typedef struct step_result {
 int step_update(trainer *t, step_result *out, dcp_error *err);
 
 /* Collective. Returns true if all trained parameters are finite numbers. */
-int step_state_is_finite(const trainer *t);
+bool step_state_is_finite(const trainer *t);
 
 /* If a device computes, sets the timeline's seconds of forward passes, backward passes and updates
  * to those that the device has completed. Does not wait. step_update calls this function at its

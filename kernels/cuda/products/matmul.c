@@ -1,5 +1,6 @@
 /* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes. A
  * shape without an algorithm is computed by a simple kernel. */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "cuda/common/cuda_state.h"
@@ -107,18 +108,18 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-/* Runs the product. Returns nonzero if cuBLASLt refused it, which two statuses mean. In this case
+/* Runs the product. Returns true if cuBLASLt refused it, which two statuses mean. In this case
  * nothing was computed, and cuBLASLt is not tried again for the shape. After any other failure,
  * sync reports the failure. */
-static int is_refused(kernels *k, const blas_product *p) {
-    if (!p->m || !p->n) return 0;
+static bool is_refused(kernels *k, const blas_product *p) {
+    if (!p->m || !p->n) return false;
     const cublasStatus_t status = try_product(k, p);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
         plan_of(k, p)->status = CUBLAS_STATUS_NOT_SUPPORTED;
-        return 1;
+        return true;
     }
     if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
-    return 0;
+    return false;
 }
 
 /* c = a b, or c += a b, without an epilogue. */
@@ -151,7 +152,7 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
  * to be slower than single steps. The precision of its tanh is not documented, so only products of
  * bf16 use it. A product with `add` does not use it: `add` may be y itself, and one call would then
  * both read y and write it as the auxiliary matrix. Whether this works is not documented. */
-static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
+static bool may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }

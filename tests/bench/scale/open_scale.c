@@ -2,6 +2,7 @@
  * arguments. The rank's own file is real, as far as its tables go; what the other ranks would send
  * is made here. With --check it fails where the rank took more than 16 MiB. */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -199,7 +200,8 @@ int main(int argc, char **argv) {
     heap_start();
     heap_add((ptrdiff_t)before);
     double start = core_clock_now();
-    int moved = 0, status = reader_homes_open(ckpt, DCP_OK, &moved, &err);
+    bool moved = false;
+    int status = reader_homes_open(ckpt, DCP_OK, &moved, &err);
     if (status) fprintf(stderr, "%s\n", err.message);
     NEED(!status && !moved);
     printf(

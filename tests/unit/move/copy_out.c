@@ -1,5 +1,7 @@
 /* If somebody waits for the memory, the rest is copied once no more than the budget remains: the
  * memory may change afterwards, while file and checksums are those of before. */
+#include <stdbool.h>
+
 #include "core/crc64.h"
 #include "format/index.h"
 #include "io/queue.h"
@@ -19,7 +21,7 @@ typedef struct run {
     move_progress progress;
 } run;
 
-static int is_awaited(void *ctx) {
+static bool is_awaited(void *ctx) {
     const run *r = ctx;
     return r->progress.done >= r->awaited_from;
 }
@@ -71,7 +73,7 @@ static void write_it(const struct scratch *s, run *r) {
                              .n_pieces = 1,
                              .device = &none,
                              .progress = &r->progress,
-                             .is_last = 1};
+                             .is_last = true};
     assert_int_equal(move_bulk(&t, NULL), DCP_OK);
     assert_int_equal(r->told, BYTES);
 

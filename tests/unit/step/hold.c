@@ -25,7 +25,7 @@ static void path_in(const struct scratch *s, const char *name, char *path) {
 
 static format_hold *hold_step(const struct scratch *s, const char *name) {
     char path[200];
-    int gone;
+    bool gone;
     path_in(s, name, path);
     format_hold *hold = format_hold_open(path, 1, &gone);
     assert_non_null(hold);
@@ -194,7 +194,7 @@ static void a_child_does_not_hold(void **state) {
 static void what_cannot_be_written(void **state) {
     struct scratch *s = *state;
     char path[200];
-    int gone;
+    bool gone;
     dcp_store *store = open_store(s, 1, 0);
     publish_all(store, 1, 1);
     path_in(s, "step-00000001/about.json", path);

@@ -3,6 +3,7 @@
 #include "support/store_fixture.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -274,7 +275,7 @@ static void a_replaced_step_comes_back(void **state) {
 static void a_replaced_step_that_was_held_does_not_come_back(void **state) {
     struct scratch *s = *state;
     char path[200], about[220];
-    int gone;
+    bool gone;
     dcp_store *store = open_store(s, 0, 0);
     publish_all(store, 7, 7);
     dcp_store_close(store);

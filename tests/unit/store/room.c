@@ -3,6 +3,7 @@
 #include "store/remove.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 
 #include "format/hold.h"
@@ -65,7 +66,7 @@ static void later_steps_of_a_run_that_went_back(void **state) {
 static void what_is_held_or_pinned_stays(void **state) {
     struct scratch *s = *state;
     char path[200];
-    int gone;
+    bool gone;
     uint64_t from = 0;
     dcp_error err = {.status = DCP_ERR_NO_SPACE, .message = "no room", .rank = 0};
     dcp_store *store = open_store(s, 0, 0);

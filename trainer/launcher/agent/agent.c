@@ -58,7 +58,7 @@ static void reap_all(agent *a) {
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
         const pid_t pid = info.si_pid;
         int status;
-        const int waited = pid == a->child && launcher_processes_waited(pid) != 0;
+        const bool waited = pid == a->child && launcher_processes_waited(pid) != 0;
         if (waitpid(pid, &status, 0) != pid || pid != a->child) continue;
         a->child_ended = true;
         launcher_ranks_tell(&a->ranks, &a->board, a->channel);
@@ -362,7 +362,7 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     const pid_t self = getpid();
-    const int failed = launcher_ranks_open(&a.ranks, work->rank) != 0 || a.signals < 0;
+    const bool failed = launcher_ranks_open(&a.ranks, work->rank) != 0 || a.signals < 0;
     a.child = failed ? -1 : fork();
     if (a.child == 0) {
         launcher_board_set(&a.board, self);

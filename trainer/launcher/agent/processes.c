@@ -143,14 +143,14 @@ void launcher_processes_kill(void *ctx, const launcher_process *process) {
 }
 
 /* Returns the value in an environment of /proc; sets *any if the environment is not empty. */
-static char *find_variable(const char *path, const char *name, int *any) {
+static char *find_variable(const char *path, const char *name, bool *any) {
     FILE *file = fopen(path, "re");
     if (!file) return NULL;
     const size_t length = strlen(name);
     char *entry = NULL, *value = NULL;
     size_t capacity = 0;
     while (!value && getdelim(&entry, &capacity, '\0', file) > 0) {
-        *any = 1;
+        *any = true;
         if (strncmp(entry, name, length) == 0 && entry[length] == '=')
             value = strdup(entry + length + 1);
     }
@@ -161,7 +161,7 @@ static char *find_variable(const char *path, const char *name, int *any) {
 
 char *launcher_processes_variable(pid_t pid, const char *name) {
     char path[sizeof(struct dirent) + 64];
-    int any = 0;
+    bool any = false;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     char *value = find_variable(path, name, &any);
     if (any) return value;
@@ -206,7 +206,7 @@ char *launcher_processes_describe(pid_t pid) {
     char where[128], *text = NULL;
     if (read_process(pid, &stat) != 0 || stat.state == 'Z' || stat.state == 'X') return NULL;
     read_proc(pid, "wchan", where, sizeof where);
-    const int known = *where && strcmp(where, "0") != 0;
+    const bool known = *where && strcmp(where, "0") != 0;
     if (asprintf(&text, "%d (%s), state %c%s%s", (int)pid, stat.name, stat.state,
                  known ? ", in " : "", known ? where : "") < 0)
         return NULL;

@@ -162,7 +162,7 @@ static int take_process(void *ctx, const launcher_process *process) {
 
 void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel) {
     rank_finder finder = {ranks, channel};
-    const int launched = ranks->launched;
+    const bool launched = ranks->launched;
     launcher_processes_descend(getpid(), LEVELS, take_process, &finder);
     if (!launched && ranks->launched)
         launcher_channel_send(channel, json_pack("{s:s}", "kind", "launched"));
@@ -199,8 +199,8 @@ void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board 
     for (int i = 0; i < n; i++) take_end(&ranks->at[ended[i].data.u64], board, channel);
 }
 
-int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
-                        launcher_channel *channel) {
+bool launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
+                         launcher_channel *channel) {
     json_t *news = NULL;
     bool is_starting = false;
     for (size_t i = 0; i < ranks->n; i++) {

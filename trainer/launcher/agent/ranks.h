@@ -72,8 +72,8 @@ void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board 
                               launcher_channel *channel);
 /* Reports what ranks have changed on the board since the last call. Returns true if some rank that
  * uses the board has not done its first step yet. */
-int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
-                        launcher_channel *channel);
+bool launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
+                         launcher_channel *channel);
 /* Sends a signal to every rank that lives; with `board`, only to those that report nothing on it.
  * SIGUSR1 is sent only to ranks that catch, ignore or block it, since it would end the others. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,

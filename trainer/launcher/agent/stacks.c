@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,8 @@ static void write_thread(const char *folder, long thread, int fd) {
     read_line(folder, "status", "State:\t", state);
     read_line(folder, "wchan", "", where);
     read_line(folder, "syscall", "", call);
-    const int waits = *where && strcmp(where, "0") != 0;
-    const int calls = *call && strcmp(call, "running") != 0;
+    const bool waits = *where && strcmp(where, "0") != 0;
+    const bool calls = *call && strcmp(call, "running") != 0;
     if (!*state) return; /* the thread has ended */
     dprintf(fd, "thread %ld (%s), state %s%s%s%s%s\n", thread, name, state, waits ? ", in " : "",
             waits ? where : "", calls ? ", system call " : "", calls ? call : "");

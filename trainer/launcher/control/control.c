@@ -201,22 +201,22 @@ static void take_event(launcher_control *control, const struct epoll_event *even
         send_rest(control, client);
 }
 
-/* Returns 1 if there is a request, which then waits for its answer. */
-static int take_request(launcher_control *control, launcher_request *out) {
+/* Returns true if there is a request, which then waits for its answer. */
+static bool take_request(launcher_control *control, launcher_request *out) {
     for (int i = 0; i < CLIENTS; i++) {
         control_client *client = &control->clients[i];
         if (client->state != CLIENT_ASKED) continue;
         client->state = CLIENT_WAITING;
         *out = client->asked;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
-int launcher_control_next(launcher_control *control, launcher_request *out) {
+bool launcher_control_next(launcher_control *control, launcher_request *out) {
     for (int i = 0; i < ROUNDS; i++) {
         struct epoll_event events[CLIENTS];
-        if (take_request(control, out)) return 1;
+        if (take_request(control, out)) return true;
         const int n = epoll_wait(control->epoll, events, CLIENTS, 0);
         for (int k = 0; k < n; k++) take_event(control, &events[k]);
         if (n <= 0) break;
@@ -309,7 +309,7 @@ int launcher_control_open(launcher_control **out, const char *path, const char *
 
 void launcher_control_close(launcher_control *control) {
     if (!control) return;
-    const int listens = control->socket.fd >= 0;
+    const bool listens = control->socket.fd >= 0;
     launcher_socket_close(&control->socket);
     for (int i = 0; i < CLIENTS; i++) {
         const client_state state = control->clients[i].state;

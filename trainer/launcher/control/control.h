@@ -4,6 +4,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct launcher_control launcher_control;
@@ -32,9 +33,9 @@ int launcher_control_open(launcher_control **out, const char *path, const char *
  * it returns 0: requests that it has already read do not make the descriptor readable again. */
 int launcher_control_fd(const launcher_control *control);
 
-/* Returns 1 and fills in a request, which must be answered exactly once; returns 0 if there is
- * none. */
-int launcher_control_next(launcher_control *control, launcher_request *out);
+/* Returns true and fills in a request, which must be answered exactly once; returns false if there
+ * is none. */
+bool launcher_control_next(launcher_control *control, launcher_request *out);
 
 /* Sends `answer`, which is {"ok": true, ...} or {"error": "..."}, and releases it. Only releases it
  * if the client is gone. */

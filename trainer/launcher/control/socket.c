@@ -61,7 +61,7 @@ static bool is_alive(pid_t pid) {
     const int fd = pidfd_open(pid, 0);
     if (fd < 0) return errno != ESRCH;
     struct pollfd ended = {.fd = fd, .events = POLLIN};
-    const int lives = poll(&ended, 1, 0) == 0;
+    const bool lives = poll(&ended, 1, 0) == 0;
     close(fd);
     return lives;
 }
@@ -182,7 +182,7 @@ static int parse_pointer(const char *text, size_t bytes, pointer *out) {
     json_t *json = json_loadb(text, bytes, 0, NULL);
     const char *host = json_string_value(json_object_get(json, "host"));
     const char *at = json_string_value(json_object_get(json, "socket"));
-    const int good = host && at && strlen(host) < sizeof out->host && strlen(at) < sizeof out->at;
+    const bool good = host && at && strlen(host) < sizeof out->host && strlen(at) < sizeof out->at;
     if (good) {
         snprintf(out->host, sizeof out->host, "%s", host);
         snprintf(out->at, sizeof out->at, "%s", at);
@@ -294,13 +294,13 @@ static int listen_and_link(launcher_socket *s) {
     return errno = code, failed;
 }
 
-/* Listens at the path itself. Returns 1 if no socket can be made there. */
-static int listen_here(launcher_socket *s, launcher_listening *result, char *why) {
+/* Listens at the path itself. Returns true if no socket can be made there. */
+static bool listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
-    if (*result != LAUNCHER_LISTENS) return 0;
+    if (*result != LAUNCHER_LISTENS) return false;
     if (listen_and_link(s) == 0) {
         remember(s);
-        return 0;
+        return false;
     }
     const int code = errno;
     if (s->fd >= 0) close(s->fd);
@@ -308,9 +308,9 @@ static int listen_here(launcher_socket *s, launcher_listening *result, char *why
     errno = code;
     if (code == ENAMETOOLONG || code == EOPNOTSUPP || code == EPERM || code == ENOSYS ||
         code == EINVAL)
-        return 1;
+        return true;
     *result = explain_errno(s->path, why);
-    return 0;
+    return false;
 }
 
 /* Listens at a socket with a unique name, in a folder of this host. */

@@ -418,7 +418,7 @@ static void settle(launcher_cluster *c) {
         hosts += c->at[i].used > 0;
         failed += c->at[i].lost ? 0 : c->at[i].failed;
     }
-    const int all_failed = failed == ranks, takes = is_shrinking(c) && !all_failed;
+    const bool all_failed = failed == ranks, takes = is_shrinking(c) && !all_failed;
     if (takes && failed) c->most = at_most(c->most, ranks) - failed;
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];

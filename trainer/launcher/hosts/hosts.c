@@ -81,10 +81,10 @@ static int visit_rest(node_visit *v, size_t length, const char *at, const char *
 
 /* Returns the comma that ends the first name, or the end; commas in brackets do not count. */
 static const char *end_of_name(const char *at) {
-    int inside = 0;
+    bool inside = false;
     for (; *at && (inside || *at != ','); at++) {
-        if (*at == '[') inside = 1;
-        if (*at == ']') inside = 0;
+        if (*at == '[') inside = true;
+        if (*at == ']') inside = false;
     }
     return at;
 }
