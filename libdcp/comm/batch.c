@@ -16,6 +16,7 @@
  * nothing more to send. */
 #include "comm/batch.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ typedef struct waiting {
 static void add_request(comm_batch *b, int code, int peer, bool receives) {
     if (code != MPI_SUCCESS) b->code = code;
     if (code != MPI_SUCCESS) return;
+    assert(b->n < 2 * COMM_BATCH_PEERS);
     b->peers[b->n] = peer;
     b->receives[b->n++] = receives;
 }

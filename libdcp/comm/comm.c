@@ -1,5 +1,6 @@
 #include "comm/comm.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -324,6 +325,7 @@ int comm_agree(dcp_comm *comm, int status, dcp_error *err) {
 
 int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err) {
     uint64_t least[COMM_LEAST_VALUES + 1];
+    assert(n <= COMM_LEAST_VALUES);
     least[0] = status == DCP_OK;
     memcpy(least + 1, values, n * sizeof *values);
     int comm_status = comm_allreduce(comm, least, n + 1, DCP_REDUCE_MIN, err);

@@ -3,6 +3,7 @@
  * sends before all have agreed that each rank could allocate enough. */
 #include "comm/messages.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,7 @@ bool comm_messages_are_collective(const dcp_comm *comm) {
 static size_t count_below(const dcp_comm_message *list, size_t n, int rank) {
     size_t below = 0;
     while (below < n && list[below].peer < rank) below++;
+    assert(below == n || list[below].peer != rank);
     return below;
 }
 

@@ -1,6 +1,7 @@
 /* Ranks as processes: which host each is on, whether it still runs, and groups of ranks. */
 #pragma once
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -142,10 +143,12 @@ typedef struct comm_groups {
 
 /* Returns the number of ranks in a group. */
 static inline int comm_groups_size(const comm_groups *g, int group) {
+    assert(group >= 0 && group < g->n);
     return g->first[group + 1] - g->first[group];
 }
 /* Returns a rank of a group: number 0 is the lowest. */
 static inline int comm_groups_rank(const comm_groups *g, int group, int number) {
+    assert(number >= 0 && number < comm_groups_size(g, group));
     return g->ranks[g->first[group] + number];
 }
 

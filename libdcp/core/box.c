@@ -2,6 +2,7 @@
  * layouts, and over the next outer one, so a box cut only on dimension 0 is a single run. */
 #include "core/box.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
 void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                         const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
                         const uint64_t *start_b) {
+    assert(ndim <= DCP_MAX_DIMS);
     copy->base_a = copy->base_b = 0;
     copy->run_bytes = elem_bytes;
     copy->runs = 1;
@@ -164,6 +166,7 @@ const box_copy *core_box_copy_keep(const box_copy *copy) {
 }
 
 void core_box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b) {
+    assert(i < copy->runs);
     uint64_t a = copy->base_a, b = copy->base_b;
     for (uint32_t d = 0; d < copy->dims; d++) {
         const box_loop *loop = &copy->loop[d];

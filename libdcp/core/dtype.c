@@ -1,4 +1,5 @@
 /* Element types. A single list (dcp/tensor.h) defines names and sizes. */
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -182,6 +183,7 @@ static void decode_batch(dcp_dtype from, const unsigned char *in, uint64_t n, do
     case DCP_U8:
         READ_AS(uint8_t, x);
     default: /* converts only to itself: see `possible` */
+        assert(0);
         break;
     }
 }
@@ -222,6 +224,7 @@ static void encode_batch(dcp_dtype to, const double *in, uint64_t n, unsigned ch
     case DCP_U16:
         WRITE_AS(uint16_t, in[i]);
     default: /* converts only from itself: see `possible` */
+        assert(0);
         break;
     }
 }
@@ -254,6 +257,7 @@ static void widen_bf16(const unsigned char *in, uint64_t n, unsigned char *out) 
 static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to, unsigned char *out,
                           uint64_t n) {
     double batch[BATCH];
+    assert(n <= BATCH);
     if (from == DCP_F32 && to == DCP_BF16) {
         narrow_to_bf16(in, n, out);
     } else if (from == DCP_BF16 && to == DCP_F32) {
@@ -268,6 +272,7 @@ static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to,
 static void make_complex(dcp_dtype from, const unsigned char *in, dcp_dtype part,
                          unsigned char *out, uint64_t n) {
     double real[BATCH / 2], both[BATCH];
+    assert(n <= BATCH / 2);
     decode_batch(from, in, n, real);
     for (uint64_t i = 0; i < n; i++) {
         both[2 * i] = real[i];

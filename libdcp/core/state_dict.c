@@ -2,6 +2,7 @@
  * on other ranks are found when a save or load starts (libdcp/plan). */
 #include "core/state_dict.h"
 
+#include <assert.h>
 #include <search.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -252,6 +253,7 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
         free(memory);
         return core_fail_memory(err, core_state_bytes(length));
     }
+    assert(state->n < state->capacity);
     state->tensors[state->n++] = t;
     *out = t;
     return DCP_OK;

@@ -1,5 +1,6 @@
 #include "core/task.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 #include "core/system.h"
@@ -25,6 +26,7 @@ void core_task_fail(core_task *task, int status) {
 }
 
 void core_task_finish(core_task *task) {
+    assert(core_task_is_own(task));
     if (task->has_thread)
         pthread_join(task->thread, NULL);
     else if (!core_task_is_done(task))

@@ -3,6 +3,7 @@
  * must not be touched. */
 #include "device/staging.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -81,6 +82,7 @@ void device_staging_cut(staging *s, unsigned n) {
     bool in_flight = false;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
     if (in_flight) device_staging_settle(s);
+    assert(n > 0 && n <= s->slots);
     unsigned each = s->slots / n;
     s->n = n;
     s->turn = 0;

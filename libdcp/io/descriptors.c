@@ -3,6 +3,7 @@
  * thread waits while another one opens a file. */
 #include "io/descriptors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -125,7 +126,9 @@ int io_use_begin(io_file *file, dcp_error *err) {
 void io_use_end(io_file *file) {
     if (!file->is_on_use) return;
     core_process_lock_take(CORE_LOCK_OPENED);
+    assert(file->users > 0);
     if (!--file->users) {
+        assert(opened.in_use > 0);
         opened.in_use--;
         unlink_file(file);
         append_file(file);

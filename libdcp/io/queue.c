@@ -6,6 +6,7 @@
  * were moved past the page cache before are not read again, so the cache is never stale. */
 #include "io/queue.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -110,9 +111,9 @@ static void fail(io_queue *q, request *r, int error) {
 }
 
 static void put_into_ring(io_queue *q, request *r) {
-    /* never NULL: there are as many entries as requests */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
     const io_job *j = &r->job;
+    assert(sqe); /* there are as many entries as requests */
     if (j->writing)
         io_uring_prep_write(sqe, j->fd, j->buffer, (unsigned)j->bytes, j->offset);
     else
@@ -231,6 +232,7 @@ static void reap(io_queue *q) {
 }
 
 static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
+    assert(slot < IO_SLOTS);
     if (q->failed || !job.bytes) return;
     if (job.writing && core_file_limit_check(job.offset + job.bytes)) {
         keep_job_failure(q, file, &job, errno);
@@ -260,6 +262,7 @@ void io_queue_read(io_queue *q, unsigned slot, io_file *file, void *buffer, uint
 }
 
 void io_queue_wait(io_queue *q, unsigned slot) {
+    assert(slot < IO_SLOTS);
     io_queue_send(q);
     while (q->pending[slot]) reap(q);
 }

@@ -1,6 +1,7 @@
 /* Computes where domains lie, and which aggregator has which domain. */
 #include "move/domain.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include "core/bytes.h"
@@ -27,6 +28,7 @@ void move_windows_set_width(move_windows *w, int width, uint64_t end) {
  * aggregator. The domains beyond that row are shifted as well: a window that is narrower than a row
  * may begin in one row and end in the next, and must not contain an aggregator twice. */
 const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t domain) {
+    assert(!w->reader_ranges && w->n_aggregators > 0);
     const uint64_t n = (uint64_t)w->n_aggregators;
     const uint64_t turn = domain % n;
     if (domain < w->last_row) return &w->aggregators[turn];
@@ -36,6 +38,7 @@ const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t d
 }
 
 move_domain move_windows_domain(const move_windows *w, uint64_t window, int i) {
+    assert(i >= 0 && i < w->width);
     if (w->reader_ranges) {
         const uint64_t start = w->reader_ranges[i] + window * w->domain_bytes;
         return (move_domain){start, core_min_u64(start + w->domain_bytes, w->reader_ranges[i + 1]),

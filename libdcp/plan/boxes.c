@@ -3,6 +3,7 @@
  * half; start and count of each dimension. */
 #include "plan/boxes.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -553,6 +554,7 @@ int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, 
     plan_boxes plan = {0};
     question t = {.homes = homes};
     int own = DCP_OK;
+    assert(!strict || !homes);
     if (!status) status = prepare_question(comm, sorted, n, &plan, &t, err);
     status = ask_arbiters(comm, status, sorted, n, strict, &plan, &t, &own, err);
     if (!status) {

@@ -1,5 +1,6 @@
 #include "reader/checkpoint.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -76,6 +77,7 @@ typedef unsigned __int128 product;
 
 /* Requires `word` < PRIME. */
 static uint64_t add_word(uint64_t sum, uint64_t key, uint64_t word) {
+    assert(word < PRIME);
     const product all = (product)sum * key + word;
     const uint64_t once = (uint64_t)(all & PRIME) + (uint64_t)(all >> 61);
     return once < PRIME ? once : once - PRIME;

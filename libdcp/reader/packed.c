@@ -2,6 +2,7 @@
  * by the number of bytes that follow the dataset in the tensor. */
 #include "reader/packed.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,7 @@ uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor 
     reader_tensor_sum sum;
     if (ckpt->rows != READER_ROWS_HERE) return t->crc;
     sum_tensor(t, &sum);
+    assert(sum.is_runs);
     return tensor_sum_end(&sum);
 }
 

@@ -1,5 +1,6 @@
 #include "reader/view.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,7 @@ static int make_view(const dcp_checkpoint *ckpt, reader_view *out, dcp_error *er
 }
 
 int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err) {
+    assert(ckpt->rows == READER_ROWS_HERE);
     int status = make_view(ckpt, out, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
         out->of[i] = (reader_known){.datasets = ckpt->tensors[i].datasets,

@@ -3,7 +3,9 @@
  * the groups differ by at most one. */
 #include "redundancy/groups.h"
 
+#include <assert.h>
 #include <isa-l.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,6 +192,7 @@ int redundancy_code_data_strips(const code_group *g) {
 /* Returns the member's position in the stripe. The first `lost` positions have redundant strips;
  * those after them have data, and row = position - `lost`. */
 static int rotation(const code_group *g, int number, int member) {
+    assert(number >= 0 && number < g->members && member >= 0 && member < g->members);
     return (member - number + g->members) % g->members;
 }
 
@@ -201,6 +204,7 @@ static code_strip strip_of_rs(const code_group *g, int number, int member) {
 }
 
 void redundancy_code_stripe(const code_group *g, int number, code_strip *out) {
+    assert(number >= 0 && number < g->members);
     if (g->kind != REDUNDANCY_RS) {
         out[0] = (code_strip){number, false, 0};
         out[1] = (code_strip){(number + 1) % g->members, true, 0};
@@ -218,6 +222,7 @@ int redundancy_code_solve(const code_group *g, const int *present, int wanted,
     size_t rows = (size_t)strips, columns = (size_t)n;
     unsigned char *matrix = core_array(rows, columns), *chosen = core_array(columns, columns);
     unsigned char *inverse = core_array(columns, columns);
+    assert(n > 0 && wanted >= 0 && wanted < strips);
     if (!matrix || !chosen || !inverse) goto free_all;
     gf_gen_cauchy1_matrix(matrix, strips, n);
     for (int i = 0; i < n; i++) memcpy(chosen + i * n, matrix + present[i] * n, columns);
@@ -237,6 +242,7 @@ free_all:
 void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
                              unsigned char **in, unsigned char **out) {
     unsigned char tables[32 * REDUNDANCY_MAX_MEMBERS];
+    assert(n_in <= REDUNDANCY_MAX_MEMBERS && bytes <= INT_MAX);
     for (int i = 0; i < n_out; i++) {
         ec_init_tables(n_in, 1, coeffs + i * n_in, tables);
         ec_encode_data((int)bytes, n_in, 1, tables, in, &out[i]);

@@ -2,6 +2,7 @@
  * in each domain that has one of its two files. */
 #include "redundancy/reconstruct.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -293,6 +294,7 @@ typedef struct rebuilder {
 
 static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_strip *at,
                            uint64_t bytes) {
+    assert(at->member >= 0 && at->member < g->group.members);
     rebuild_slot *from = &g->slots[at->redundant][at->member];
     strip s = {from->rank, NULL, (uint64_t)at->index * bytes};
     bool lost = is_lost_file(&r->at, g, at->redundant, at->member);

@@ -2,6 +2,7 @@
  * box. */
 #include "rewrite/move.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,6 +241,7 @@ static bool add_to_batch(batch *b, const move_fragment *what, io_file *file) {
         part.in_place = false;
         bytes = what->bytes;
     }
+    assert(b->n_parts < BATCH_PARTS && b->n_extents <= BATCH_EXTENTS);
     b->parts[b->n_parts++] = part;
     b->used += bytes;
     return true;

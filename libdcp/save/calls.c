@@ -6,6 +6,7 @@
  * the collectives come in the same order on every rank. */
 #include "save/calls.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -114,6 +115,7 @@ static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 static void settle_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
+    assert(save_context_of(store)->in_flight == s);
     core_task_finish(&s->task);
     s->store = NULL;
     store->comm = s->callers_comm;

@@ -3,6 +3,7 @@
  * are copied. Address space is reserved for the whole box, but only the turns use memory. */
 #include "save/copy.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -454,6 +455,7 @@ bool save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t l
 }
 
 void save_copy_use(save_copy *copy, save_plan *plan) {
+    assert(copy->boxes);
     for (size_t k = 0; k < plan->boxes.n; k++) plan->boxes.boxes[k].box = &copy->boxes[k];
 }
 

@@ -7,6 +7,7 @@
  * `keep` does not remove it. */
 #include "tiers/drain.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -185,6 +186,7 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
         tiers_warn(tiers, to, from->step, &err);
         return;
     }
+    assert(!to->drain);
     to->drain = d;
     store_pin(d->from, d->step);
     d->begin = core_clock_now();

@@ -2,6 +2,7 @@
  * adjacent. */
 #include "config/schema.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -378,6 +379,7 @@ static void fill_member(const config_key *key, const json_t *value, void *member
         break;
     case CONFIG_CHOICE:
         *(int *)member = word_number(key->words, json_string_value(value));
+        assert(*(int *)member >= 0); /* value_fits has checked the word */
         break;
     case CONFIG_INTEGER:
         *(uint64_t *)member = (uint64_t)json_integer_value(value);

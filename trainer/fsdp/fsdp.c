@@ -3,6 +3,7 @@
  * block's are computed; the root's travel at the end of a micro-step. */
 #include "fsdp/fsdp.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -179,6 +180,7 @@ void fsdp_step_begin(fsdp *f) {
 }
 
 static void start_next(fsdp *f) {
+    assert(f->started < f->to_gather);
     f->gather->start(f->gather, fsdp_plan_gather(&f->plan, f->started++));
 }
 
@@ -216,6 +218,7 @@ static void point_at(fsdp *f, size_t stage) {
     const size_t part = model_stage_unit(f->m, stage), unit = stage_unit(f, stage);
     const fsdp_param *params = stage_params(f, stage);
     float *grads = unit_grads(f, unit);
+    assert(f->whole[unit]);
     for (size_t i = 0; i < model_unit_params(f->m, part); i++) {
         f->places[i] = f->whole[unit] + params[i].whole_at;
         f->grad_places[i] = params[i].info.frozen ? NULL : grads + params[i].whole_at;
@@ -312,6 +315,7 @@ void fsdp_evaluate(fsdp *f, model_run *run) {
 }
 
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
+    assert(micro < fsdp_micro_steps(f));
     drop_block(f);
     f->micro = micro;
     f->started = 0;

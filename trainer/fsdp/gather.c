@@ -7,6 +7,7 @@
  * that do not travel are not rounded here, because the model rounds them anyway. */
 #include "fsdp/gather.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -71,6 +72,7 @@ static const float *own_shard(const gather_messages *m, const messages_flight *f
 
 static void messages_start(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
+    assert(g->in_flight < g->most_in_flight);
     const fsdp_unit *u = &m->of.layout->units[unit];
     messages_flight *f = &m->flights[(m->oldest + g->in_flight++) % g->most_in_flight];
     f->unit = unit;
@@ -92,6 +94,7 @@ static float *messages_finish(fsdp_gather *g) {
     gather_messages *m = (gather_messages *)g;
     messages_flight *f = &m->flights[m->oldest];
     float *whole = m->whole[f->unit];
+    assert(g->in_flight > 0);
     m->transport->finish(m->transport, &f->transfer);
     if (m->narrows)
         m->of.k->widen_upper(m->of.k, f->staging, m->of.layout->units[f->unit].gathered_elems);
@@ -107,6 +110,7 @@ static float *messages_finish(fsdp_gather *g) {
  * nothing is being gathered. */
 static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
+    assert(unit != ROOT || g->in_flight == 0);
     return unit == ROOT ? m->flights[0].staging : m->block;
 }
 
@@ -317,11 +321,13 @@ static void put_shard(gather_shared *s, shared_flight *f) {
 
 static shared_place *next_place(gather_shared *s, size_t unit) {
     if (unit == ROOT || s->keeps) return &s->places[unit];
+    assert(s->n_places > 1);
     return &s->places[1 + s->next++ % (s->n_places - 1)];
 }
 
 static void shared_start(fsdp_gather *g, size_t unit) {
     gather_shared *s = (gather_shared *)g;
+    assert(g->in_flight < g->most_in_flight);
     shared_flight *f = &s->flights[(s->oldest + g->in_flight++) % g->most_in_flight];
     *f = (shared_flight){.unit = unit, .at = next_place(s, unit), .started = MPI_Wtime()};
     f->at->uses++;
@@ -349,6 +355,7 @@ static void wait_for_count(const gather_shared *s, core_futex *late, uint32_t us
 static float *shared_finish(fsdp_gather *g) {
     gather_shared *s = (gather_shared *)g;
     shared_flight *f = &s->flights[s->oldest];
+    assert(g->in_flight > 0);
     for (int looks = 0;; looks++) {
         shared_poll(g);
         const uint32_t use = f->is_put ? f->at->uses : f->at->uses - 1;
@@ -367,6 +374,7 @@ static float *shared_finish(fsdp_gather *g) {
 
 static void shared_release(fsdp_gather *g, size_t unit) {
     gather_shared *s = (gather_shared *)g;
+    assert(s->place_of[unit]); /* it was gathered */
     shared_progress *own = &s->place_of[unit]->ranks[s->of.layout->shard];
     core_futex_set(&own->released, atomic_load(&own->written.count));
 }

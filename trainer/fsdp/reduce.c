@@ -12,6 +12,7 @@
  * cross to other groups. With the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -223,6 +224,7 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
 
 /* Returns the range that `rank` adds up, in the gradients that ranks send each other. */
 static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
+    assert(rank >= r->first && rank < r->first + r->ranks);
     const fsdp_unit *u = &r->layout->units[unit];
     const int shard = rank % r->layout->shards;
     if (!r->is_hybrid) return fsdp_grad_range(r->layout, unit, rank);
@@ -359,6 +361,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
         return;
     }
     finish_flight(r); /* the flight may use the memory of the sums */
+    assert(!r->arriving.is_on);
     if (!add_up_own(r, unit, micro, batch, whole)) return;
     r->flight.is_on = true;
     r->flight.unit = unit;

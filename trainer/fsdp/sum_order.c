@@ -83,6 +83,7 @@ void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n) {
 
 /* Adds the newest sum to the one before it. */
 static void merge_newest(fsdp_sum_counter *p) {
+    assert(p->depth >= 2);
     const size_t newest = p->depth - 1, older = p->depth - 2;
     p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
     p->sums[older].part.n += p->sums[newest].part.n;
@@ -188,6 +189,7 @@ static bool form_groups(fsdp_micro_batches *l, fsdp_sum_strategy s) {
 
 fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s) {
     fsdp_micro_batches l = {.n = n, .world = world, .group = world, .block = 1};
+    assert(world > 0 && s.group > 0 && (s.group >= world || world % s.group == 0));
     l.order = s.ring ? fsdp_sum_order_running() : fsdp_sum_order_of(n);
     if (s.group < world && !s.ring && form_groups(&l, s)) return l;
     if (s.local && world > 1)
@@ -201,7 +203,10 @@ uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l) {
     return l->n / world + (l->n % world != 0);
 }
 
-static uint64_t steps_of_run(const fsdp_micro_batches *l) { return l->run / (uint64_t)l->group; }
+static uint64_t steps_of_run(const fsdp_micro_batches *l) {
+    assert(l->run > 0 && l->run % (uint64_t)l->group == 0);
+    return l->run / (uint64_t)l->group;
+}
 
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro) {
     const uint64_t groups = (uint64_t)(l->world / l->group), group = (uint64_t)(rank / l->group);

@@ -1,4 +1,5 @@
 /* MPI's transfers proceed only inside calls of MPI, so poll makes such calls. */
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,6 +256,7 @@ static void host_finish(fsdp_transport *t, fsdp_transfer *transfer) {
     host_transport *h = of(t);
     copies *c = transfer->other;
     if (!transfer->is_on) return;
+    assert(c->is_on);
     h->mpi.finish(&h->mpi, &c->inner);
     upload_copies(h->k, c);
     c->is_on = false;

@@ -1,6 +1,7 @@
 /* The memory of one micro-batch, its samples, and its stages in order. */
 #include "models/model_run.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -323,6 +324,7 @@ static model_run *run_of(model_run *run, const stage_place *at) {
 }
 
 void model_forward(model_run *run, size_t stage, const float *const *params) {
+    assert(stage < model_stages(run->m));
     const stage_place at = model_stages_at(run->m, stage);
     at.kind->forward(run_of(run, &at), at.layer, params);
     if (at.is_block) run_of(run, &at)->kept = stage;
@@ -340,6 +342,7 @@ static void keep_again(model_run *run, size_t stage, const float *const *params)
 }
 
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads) {
+    assert(stage < model_stages(run->m));
     const stage_place at = model_stages_at(run->m, stage);
     keep_again(run, stage, params);
     at.kind->backward(run_of(run, &at), at.layer, params, grads);
@@ -378,6 +381,7 @@ const void *model_run_logits(const model_run *run, kernels_type *type) {
 }
 
 const float *model_run_code_logits(const model_run *run, size_t *frames) {
+    assert(run->inner);
     *frames = run->speech.frames;
     return run->inner->logits;
 }

@@ -2,6 +2,7 @@
  * bits of room above its digits, so carries are needed only every 2^31 additions. */
 #include "optim/grad_norm.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -19,6 +20,7 @@ void optim_exact_carry(exact_sum *sum) {
 }
 
 void optim_exact_add(exact_sum *sum, double x) {
+    assert(x >= 0 || !isfinite(x));
     kernels_limbs_add(sum->limbs, x);
     if (++sum->pending >> 31) optim_exact_carry(sum);
 }

@@ -1,6 +1,7 @@
 /* Learning rates are functions of the step alone, so a resumed run needs no other state. */
 #include "optim/optim.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -101,6 +102,7 @@ struct optim {
 static void add_param(optim *o, const fsdp_layout *layout, size_t i, bool decays) {
     const fsdp_param *param = &layout->params[i];
     if (param->elems == 0 || param->info.frozen) return;
+    assert(o->n < layout->n_params);
     o->runs[o->n++] = (optim_run){param->param_at, param->grad_at, param->elems, decays, i};
 }
 

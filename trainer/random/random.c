@@ -1,6 +1,7 @@
 /* Philox4x32-10, and normal numbers from it: four per counter, by Box and Muller in fp64. */
 #include "random/random.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { ROUNDS = 10, LANES = 4 };
@@ -74,6 +75,7 @@ static uint32_t mix(uint32_t half, uint32_t round, const uint32_t key[2], uint64
  * range again is a bijection of the range. Fewer than four repetitions are expected. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     unsigned half_bits = 1;
+    assert(i < n);
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < n) half_bits++;
     const uint32_t mask = (uint32_t)(((uint64_t)1 << half_bits) - 1);
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
