@@ -26,7 +26,7 @@ static const kernels *const backends[] = {
 static const char *why;
 
 const char *kernels_why(void) { return why; }
-void kernels_say_why(const char *text) { why = text; }
+void kernels_set_why(const char *text) { why = text; }
 
 static const kernels *find_backend(const char *name) {
     for (size_t i = 0; backends[i]; i++)
@@ -58,7 +58,7 @@ void kernels_close(kernels *k) {
     free(k);
 }
 
-void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l) {
+void kernels_linear_unfused(kernels *k, float *y, const kernels_linear *l) {
     const unsigned flags = l->flags | (l->add ? KERNELS_ADD : 0);
     const size_t n = l->rows * l->out;
     if (l->add && l->add != y) k->copy(k, y, l->add, n);

@@ -19,9 +19,9 @@
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "report/report.h"
-#include "sample/continue.h"
+#include "sample/generate.h"
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "state/resume.h"
@@ -197,8 +197,8 @@ static const char own_steps[] =
  * Following checkpoint.resume again would lose that step. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     int status = ranks_launcher_takes_over() ? config_take_over(c, err) : DCP_OK;
-    if (status != DCP_OK || !ranks_launcher_goes_on()) return status;
-    if (strcmp(c->resume, "auto") != 0) ranks_say(0, own_steps, c->resume);
+    if (status != DCP_OK || !ranks_launcher_continues()) return status;
+    if (strcmp(c->resume, "auto") != 0) ranks_info(0, own_steps, c->resume);
     return config_resume_newest(c, err);
 }
 
@@ -213,10 +213,10 @@ static int go_on_from_own(config *c, dcp_error *err) {
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
     int status = ranks_agree(MPI_COMM_WORLD, dcp_comm_from_mpi(MPI_COMM_WORLD, &dcp, err), err);
     if (status != DCP_OK) return status;
-    state_own own = STATE_OWN_NONE;
+    state_ownership own = STATE_OWN_NONE;
     status = state_resume_find_own(c, dcp, MPI_COMM_WORLD, &own, err);
     if (own) {
-        ranks_say(program_rank(), own == STATE_OWN_LAUNCH ? own_steps : requeued, c->resume);
+        ranks_info(program_rank(), own == STATE_OWN_LAUNCH ? own_steps : requeued, c->resume);
         status = ranks_agree(MPI_COMM_WORLD, config_resume_newest(c, err), err);
     }
     dcp_comm_destroy(dcp);
@@ -277,9 +277,9 @@ static void print_config(const config *c, int rank) {
     if (text) puts(text);
     free(text);
     if (c->ring)
-        ranks_say(rank,
-                  "zero_optimization.ring: gradients are added in an order that depends on the "
-                  "number of ranks, so losses and checkpoints do too");
+        ranks_info(rank,
+                   "zero_optimization.ring: gradients are added in an order that depends on the "
+                   "number of ranks, so losses and checkpoints do too");
 }
 
 /* Warns if the run ends before the warm-up does. This is no error, because the user may intend to
@@ -300,7 +300,7 @@ static int train_model(const options *a, const config *c, dcp_error *err) {
     t.prove_every = a->prove_every;
     if (status == PROGRAM_DONE) status = a->dry_run ? setup_dry_run(&t, err) : setup_start(&t, err);
     if (status != PROGRAM_DONE)
-        ranks_say(t.rank, "%s", err->message);
+        ranks_info(t.rank, "%s", err->message);
     else if (!a->dry_run)
         status = loop_run(&t);
     setup_end(&t);
@@ -315,7 +315,7 @@ static int run_configured(const options *a) {
     dcp_error err;
     int status = share_config(a, rank, &c, &wrong, &err);
     if (status != DCP_OK) {
-        ranks_say(rank, "%s%s", err.message, wrong ? wrong : "");
+        ranks_info(rank, "%s%s", err.message, wrong ? wrong : "");
         free(wrong);
         return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     }
@@ -332,7 +332,7 @@ static int run_configured(const options *a) {
 static int draw_metrics(const options *a) {
     dcp_error err;
     const int status = report_plot(a->path, a->plot, &err);
-    if (status != DCP_OK) ranks_say(0, "%s", err.message);
+    if (status != DCP_OK) ranks_info(0, "%s", err.message);
     return status == DCP_OK ? PROGRAM_DONE : status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
@@ -345,7 +345,7 @@ static int print_plan(const options *a) {
         status = setup_preview_print(c, (int)a->ranks, &err);
         config_free(c);
     }
-    if (status != DCP_OK) ranks_say(0, "%s%s", err.message, wrong ? wrong : "");
+    if (status != DCP_OK) ranks_info(0, "%s%s", err.message, wrong ? wrong : "");
     free(wrong);
     return status == DCP_OK              ? PROGRAM_DONE
            : status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED
@@ -362,10 +362,11 @@ static void check_memory(void) {
         munmap(memory, little);
         return;
     }
-    ranks_say(0,
-              "rank %d: out of memory before the start: less than %zu MiB are available; raise the "
-              "limit (ulimit -v), or use fewer ranks per host",
-              program_rank(), little >> 20);
+    ranks_info(
+        0,
+        "rank %d: out of memory before the start: less than %zu MiB are available; raise the "
+        "limit (ulimit -v), or use fewer ranks per host",
+        program_rank(), little >> 20);
     ranks_launcher_end(PROGRAM_FAILED);
     MPI_Abort(MPI_COMM_WORLD, PROGRAM_FAILED);
 }
@@ -375,7 +376,7 @@ static int check_world(void) {
     int world, rank;
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     if (ranks_launcher_check_world(world, &rank, &err) == DCP_OK) return PROGRAM_DONE;
-    ranks_say(rank, "%s", err.message);
+    ranks_info(rank, "%s", err.message);
     return PROGRAM_USAGE;
 }
 
@@ -389,7 +390,7 @@ static int run_program(int argc, char **argv) {
         if (program_rank() != 0) return PROGRAM_DONE;
         if (o.print_keys) config_schema_print();
         if (o.print_keys) return PROGRAM_DONE;
-        if (is_sampling(&o)) return sample_continue(&o.sample);
+        if (is_sampling(&o)) return sample_generate(&o.sample);
         return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
     if (!o.print_config && !o.dry_run && (status = step_requests_catch()) != 0)

@@ -104,7 +104,7 @@ static void set_kernels(kernels *k) {
     k->upload = cpu_upload;
     k->download = cpu_download;
     k->sync = cpu_sync;
-    k->linear = kernels_linear_apart;
+    k->linear = kernels_linear_unfused;
     cpu_activation_fill(k);
     cpu_attention_fill(k);
     cpu_bf16_fill(k);

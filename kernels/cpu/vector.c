@@ -72,7 +72,7 @@ CPU_CLONES static void adamw_elements(float *restrict param, float *restrict exp
         float v = exp_avg_sq[i] * f.keep_square + f.add_square * g * g;
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
-        param[i] = param[i] * f.decay - f.step * (m / (sqrtf(v) / f.root + f.eps));
+        param[i] = param[i] * f.decay - f.step_size * (m / (sqrtf(v) / f.root + f.eps));
     }
 }
 
@@ -88,7 +88,7 @@ CPU_CLONES static void sgd_elements(float *restrict param, float *restrict buffe
         float g = grad[i] * f.grad_scale + f.decay * param[i];
         float b = f.keep * buffer[i] + f.add * g;
         buffer[i] = b;
-        param[i] -= f.step * (f.nesterov ? g + f.ahead * b : b);
+        param[i] -= f.step_size * (f.nesterov ? g + f.ahead * b : b);
     }
 }
 

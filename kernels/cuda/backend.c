@@ -14,7 +14,7 @@
 enum { PRIORITY = -1 };
 
 static int no_device(cudaError_t why) {
-    kernels_say_why(cudaGetErrorString(why));
+    kernels_set_why(cudaGetErrorString(why));
     return KERNELS_NO_DEVICE;
 }
 
@@ -49,7 +49,7 @@ static int start_device(cuda_state *state) {
     const cudaError_t code = cudaSetDevice(state->device);
     if (code) return no_device(code);
     if (cuda_blas_load(blas)) {
-        kernels_say_why("libcublasLt.so cannot be loaded");
+        kernels_set_why("libcublasLt.so cannot be loaded");
         return KERNELS_NO_DEVICE;
     }
     if (cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, PRIORITY) ||

@@ -32,7 +32,7 @@
 #define ANSWER_NS 1000000000 /* after this, a waiting rank has answered a question */
 #define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
 
-enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, APART_TAG };
+enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, OWN_TAG };
 
 /* A question or its answer: the number that the asker gave the question, and, in the answer, the
  * rank that the answering one waits for. */
@@ -44,7 +44,7 @@ typedef struct batch_question {
 typedef struct waiting {
     comm_patience patience;
     comm_search search;
-    int64_t now, began, heard;
+    int64_t now, began, received_at;
     int64_t last; /* when the awaited rank `ended` was found to have ended; 0: none has */
     int64_t lost; /* when a rank that is not awaited here was found to have ended; 0: none has */
     int ended;
@@ -61,7 +61,7 @@ static void add_request(comm_batch *b, int code, int peer, bool receives) {
 }
 
 void comm_batch_send(comm_batch *b, const void *from, uint64_t bytes, int peer) {
-    const int tag = b->is_apart ? APART_TAG : DATA_TAG;
+    const int tag = b->has_own_tag ? OWN_TAG : DATA_TAG;
     if (b->pairs->ranks) peer = b->pairs->ranks[peer];
     if (b->code) return;
     add_request(
@@ -70,7 +70,7 @@ void comm_batch_send(comm_batch *b, const void *from, uint64_t bytes, int peer) 
 }
 
 void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
-    const int tag = b->is_apart ? APART_TAG : DATA_TAG;
+    const int tag = b->has_own_tag ? OWN_TAG : DATA_TAG;
     if (b->pairs->ranks) peer = b->pairs->ranks[peer];
     if (b->code) return;
     add_request(b,
@@ -114,42 +114,42 @@ static int end_soon(MPI_Request *requests, int n) {
 
 /* Passes the failure on, and waits briefly until the notes have left: this rank may end soon, and
  * notes that have not left by then are lost. */
-static void tell_on(comm_pairs *p) {
+static void forward_failure(comm_pairs *p) {
     MPI_Request notes[8 * sizeof(int)];
     int n = 0;
     if (p->watch->shared || p->first == MPI_COMM_NULL) return;
-    p->told = comm_watch_failure(p->watch);
+    p->reported = comm_watch_failure(p->watch);
     for (int64_t d = 1; d < p->size; d *= 2) {
         const int to = (int)((p->rank + d) % p->size);
-        if (to == p->told.rank && p->told.why == COMM_HAS_ENDED) continue;
-        if (MPI_Isend(&p->told, sizeof p->told, MPI_BYTE, to, FAILURE_TAG, p->first, &notes[n]) ==
-            MPI_SUCCESS)
+        if (to == p->reported.rank && p->reported.why == COMM_HAS_ENDED) continue;
+        if (MPI_Isend(&p->reported, sizeof p->reported, MPI_BYTE, to, FAILURE_TAG, p->first,
+                      &notes[n]) == MPI_SUCCESS)
             n++;
     }
     end_soon(notes, n);
 }
 
-void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
+void comm_batch_break(comm_pairs *p, comm_cause why, int code, int rank) {
     if (p->whole) p = p->whole;
     if (comm_watch_is_broken(p->watch)) return;
     comm_watch_break(p->watch, why, code, rank);
-    tell_on(p);
+    forward_failure(p);
 }
 
 /* If several threads wait at the same time, one of them receives for all. */
-bool comm_batch_hear(comm_pairs *p) {
-    comm_failure told = {0};
+bool comm_batch_receive_failures(comm_pairs *p) {
+    comm_failure reported = {0};
     comm_watch *w = p->watch;
     int code = MPI_SUCCESS;
     const int64_t now = comm_watch_clock();
     if (p->whole) p = p->whole;
-    if (now - p->heard < HEAR_NS) return comm_watch_is_broken(w);
-    p->heard = now;
+    if (now - p->received_at < HEAR_NS) return comm_watch_is_broken(w);
+    p->received_at = now;
     if (!comm_watch_is_broken(w) && p->first != MPI_COMM_NULL &&
-        !atomic_flag_test_and_set(&w->hears)) {
-        if (take_note(p->first, &told, sizeof told, FAILURE_TAG, &code) >= 0)
-            comm_batch_break(p, (comm_why)told.why, told.code, told.rank);
-        atomic_flag_clear(&w->hears);
+        !atomic_flag_test_and_set(&w->is_receiving)) {
+        if (take_note(p->first, &reported, sizeof reported, FAILURE_TAG, &code) >= 0)
+            comm_batch_break(p, (comm_cause)reported.why, reported.code, reported.rank);
+        atomic_flag_clear(&w->is_receiving);
         if (code != MPI_SUCCESS) comm_batch_break(p, COMM_FAILED, code, p->rank);
     }
     return comm_watch_is_broken(w);
@@ -183,10 +183,10 @@ void comm_batch_answer(comm_pairs *p, int awaited) {
     }
 }
 
-static void ask_rank(comm_pairs *p, comm_search *s, int rank) {
+static void query_rank(comm_pairs *p, comm_search *s, int rank) {
     const batch_question q = {++p->questions, -1};
     s->suspect = rank;
-    s->asked = comm_watch_clock();
+    s->queried_at = comm_watch_clock();
     send_note(p->comm, &q, sizeof q, QUESTION_TAG, rank);
 }
 
@@ -197,10 +197,11 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
         comm_batch_break(p, COMM_IS_LATE, 0, -1);
         return;
     }
-    if (!s->asked) ask_rank(p, s, awaited);
+    if (!s->queried_at) query_rank(p, s, awaited);
     while (take_note(p->comm, &q, sizeof q, ANSWER_TAG, &code) >= 0)
-        if (q.number == p->questions && q.rank >= 0 && q.rank != p->rank) ask_rank(p, s, q.rank);
-    if (comm_watch_clock() - s->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
+        if (q.number == p->questions && q.rank >= 0 && q.rank != p->rank) query_rank(p, s, q.rank);
+    if (comm_watch_clock() - s->queried_at > ANSWER_NS)
+        comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
 /* Checks all ranks, also those that are not awaited here. A rank that this one awaits may itself
@@ -224,7 +225,7 @@ static void note_progress(comm_batch *b, waiting *w) {
     if (open == w->open) return;
     w->open = open;
     w->patience.began = w->now;
-    w->lost = w->search.asked = 0;
+    w->lost = w->search.queried_at = 0;
 }
 
 /* Checks the processes of the ranks whose requests are not complete. */
@@ -254,15 +255,15 @@ static void look_around(comm_batch *b, waiting *w) {
     const comm_waiting state = comm_watch_wait(p->watch, &w->patience);
     if (state == COMM_BROKEN) return;
     const int open = find_open(b, -1), awaited = open < 0 ? -1 : b->peers[open];
-    if (comm_batch_hear(p) || open < 0) return;
+    if (comm_batch_receive_failures(p) || open < 0) return;
     if (p->comm != MPI_COMM_NULL) comm_batch_answer(p, awaited);
     if (w->last && w->now - w->last > LAST_NS) end_last(b, w);
-    if (state == COMM_LOOK) {
+    if (state == COMM_CHECK) {
         note_progress(b, w);
         look_at_peers(b, w);
         look_at_others(b, w);
     }
-    if (state == COMM_OVER && !w->last) comm_batch_find_late(p, &w->search, awaited);
+    if (state == COMM_TIMED_OUT && !w->last) comm_batch_find_late(p, &w->search, awaited);
 }
 
 static void pause_wait(const comm_pairs *p, waiting *w) {
@@ -274,10 +275,10 @@ static void pause_wait(const comm_pairs *p, waiting *w) {
 
 static void wait_step(comm_batch *b, waiting *w) {
     w->now = comm_watch_clock();
-    if (!w->began) w->began = w->heard = w->now;
+    if (!w->began) w->began = w->received_at = w->now;
     pause_wait(b->pairs, w);
-    if (w->now - w->heard < HEAR_NS) return;
-    w->heard = w->now;
+    if (w->now - w->received_at < HEAR_NS) return;
+    w->received_at = w->now;
     look_around(b, w);
 }
 

@@ -16,18 +16,18 @@ typedef struct comm_pairs {
     struct comm_pairs *whole; /* if these are only some of the ranks: all of them; else NULL */
     const int *ranks;         /* their numbers in `whole`; NULL: these are all ranks */
     bool yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
-    int32_t questions; /* the number of questions sent so far */
-    int64_t heard;     /* when reports were last received, in ns */
-    comm_failure told; /* the failure that was sent to others; MPI may still read it */
+    int32_t questions;     /* the number of questions sent so far */
+    int64_t received_at;   /* when reports were last received, in ns */
+    comm_failure reported; /* the failure that was sent to others; MPI may still read it */
 } comm_pairs;
 
 #define COMM_BATCH_PEERS 32 /* the most ranks to send to, and to receive from, at once */
 
 typedef struct comm_batch {
     comm_pairs *pairs;
-    bool is_apart; /* the messages have a tag of their own, since collectives may run at the same
+    bool has_own_tag; /* the messages have a tag of their own, since collectives may run at the same
                      time */
-    int n, code;   /* code: MPI's error code if a request could not be started */
+    int n, code;      /* code: MPI's error code if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
     int peers[2 * COMM_BATCH_PEERS]; /* -1: all ranks */
     bool receives[2 * COMM_BATCH_PEERS];
@@ -47,11 +47,11 @@ int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
 /* Receives the failures that others report, at most once every few milliseconds, and passes them
  * on. Call it before a collective and while waiting. Returns true once the watch is broken. */
-bool comm_batch_hear(comm_pairs *pairs);
+bool comm_batch_receive_failures(comm_pairs *pairs);
 
 /* The search for the rank that is late, once a wait has exceeded the limit. */
 typedef struct comm_search {
-    int64_t asked; /* when `suspect` was asked, in ns; 0: no rank has been asked yet */
+    int64_t queried_at; /* when `suspect` was asked, in ns; 0: no rank has been asked yet */
     int suspect;
 } comm_search;
 
@@ -64,7 +64,7 @@ void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
 /* Breaks the watch, and reports the failure to other ranks, which pass it on. Does nothing if the
  * watch is already broken. */
-void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);
+void comm_batch_break(comm_pairs *pairs, comm_cause why, int code, int rank);
 
 /* One step of a reduction. */
 

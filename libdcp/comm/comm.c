@@ -95,7 +95,7 @@ static const dcp_comm_ops alone_ops = {
 };
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size) {
-    const size_t words = 3 * (size_t)size; /* COMM_XOR_ROOM is at most `size` */
+    const size_t words = 3 * (size_t)size; /* COMM_XOR_SCRATCH is at most `size` */
     dcp_comm *comm = calloc(1, sizeof *comm + words * sizeof *comm->eights);
     if (!comm) {
         comm_watch_release(watch);
@@ -110,7 +110,7 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
     comm->size = size;
     comm->process = getpid();
     comm->table_host = -1;
-    comm_find_place(comm);
+    comm_find_location(comm);
     if (comm_local_make(&comm->local, rank, size)) {
         dcp_comm_destroy(comm);
         return NULL;
@@ -118,11 +118,11 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
     return comm;
 }
 
-void comm_find_place(dcp_comm *comm) {
+void comm_find_location(dcp_comm *comm) {
     if (comm->table_host < 0)
-        comm_place_find(&comm->place);
+        comm_location_find(&comm->location);
     else
-        comm_place_of_rank(&comm->place, comm->table_host);
+        comm_location_of_rank(&comm->location, comm->table_host);
 }
 
 int dcp_comm_self(dcp_comm **out, dcp_error *err) {
@@ -136,48 +136,48 @@ int dcp_comm_self(dcp_comm **out, dcp_error *err) {
 int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_set_host: comm is NULL");
     if (name)
-        comm_place_name(&comm->place, name);
+        comm_location_named(&comm->location, name);
     else
-        comm_find_place(comm);
+        comm_find_location(comm);
     comm_groups_release(comm->hosts);
     comm->hosts = NULL;
-    return comm->follow_place ? comm->follow_place(comm, err) : comm_barrier(comm, err);
+    return comm->update_location ? comm->update_location(comm, err) : comm_barrier(comm, err);
 }
 
-/* Collective: gives every rank the places of all ranks. The caller frees *out. */
-static int gather_places(dcp_comm *comm, comm_place **out, dcp_error *err) {
+/* Collective: gives every rank the locations of all ranks. The caller frees *out. */
+static int gather_locations(dcp_comm *comm, comm_location **out, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof **out;
-    comm_place *places = malloc(bytes);
-    int status = comm_agree(comm, places ? DCP_OK : core_fail_memory(err, bytes), err);
-    if (!status) status = comm_gather(comm, &comm->place, sizeof *places, places, 0, err);
-    if (!status) status = comm_broadcast(comm, places, bytes, 0, err);
+    comm_location *locations = malloc(bytes);
+    int status = comm_agree(comm, locations ? DCP_OK : core_fail_memory(err, bytes), err);
+    if (!status) status = comm_gather(comm, &comm->location, sizeof *locations, locations, 0, err);
+    if (!status) status = comm_broadcast(comm, locations, bytes, 0, err);
     if (status)
-        free(places);
+        free(locations);
     else
-        *out = places;
+        *out = locations;
     return status;
 }
 
 int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err) {
-    comm_place *places;
+    comm_location *locations;
     int found = 0;
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_hosts: comm is NULL");
-    int status = gather_places(comm, &places, err);
+    int status = gather_locations(comm, &locations, err);
     if (status) return status;
-    for (int r = 0; r < comm->size; r++) { /* places[host] becomes the place of that host */
+    for (int r = 0; r < comm->size; r++) { /* locations[host] becomes the location of that host */
         int host = 0;
-        while (host < found && !comm_place_is_same(&places[host], &places[r])) host++;
-        if (host == found) places[found++] = places[r];
+        while (host < found && !comm_location_is_same(&locations[host], &locations[r])) host++;
+        if (host == found) locations[found++] = locations[r];
         if (own && r == comm->rank) *own = host;
     }
     if (hosts) *hosts = found;
-    free(places);
+    free(locations);
     return DCP_OK;
 }
 
 static int duplicate_alone(const dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     int status = dcp_comm_self(out, err);
-    if (!status) (*out)->place = comm->place;
+    if (!status) (*out)->location = comm->location;
     return status;
 }
 
@@ -323,9 +323,9 @@ int comm_agree(dcp_comm *comm, int status, dcp_error *err) {
     return failure.status;
 }
 
-int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err) {
-    uint64_t least[COMM_LEAST_VALUES + 1];
-    assert(n <= COMM_LEAST_VALUES);
+int comm_agree_min(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err) {
+    uint64_t least[COMM_MIN_VALUES + 1];
+    assert(n <= COMM_MIN_VALUES);
     least[0] = status == DCP_OK;
     memcpy(least + 1, values, n * sizeof *values);
     int comm_status = comm_allreduce(comm, least, n + 1, DCP_REDUCE_MIN, err);
@@ -338,7 +338,7 @@ int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp
 /* Each rank that failed sets a bit of its own. If ranks put their numbers into the same word, the
  * numbers could cancel out in the XOR. */
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
-    const size_t room = COMM_XOR_ROOM(comm->size), rank = (size_t)comm->rank;
+    const size_t room = COMM_XOR_SCRATCH(comm->size), rank = (size_t)comm->rank;
     bool failed = false;
     memset(words + n, 0, room * sizeof *words);
     if (status != DCP_OK) words[n + rank / 64] = 1ULL << rank % 64;
@@ -352,10 +352,10 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
  * on different hosts. */
 static uint64_t own_key(const dcp_comm *comm) {
     struct {
-        comm_place named, machine;
+        comm_location named, machine;
     } both;
-    both.named = comm->place;
-    comm_place_machine(&both.machine);
+    both.named = comm->location;
+    comm_location_of_machine(&both.machine);
     return core_crc64(&both, sizeof both);
 }
 
@@ -364,7 +364,7 @@ int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err) {
     *out = comm->hosts;
     if (comm->hosts) return DCP_OK;
     uint64_t *keys = comm->numbers;
-    comm_groups *hosts = comm_groups_room(comm->size);
+    comm_groups *hosts = comm_groups_allocate(comm->size);
     memset(keys, 0, ranks * sizeof *keys);
     keys[comm->rank] = own_key(comm);
     int status = hosts ? DCP_OK : core_fail_memory(err, sizeof *hosts + 3 * ranks * sizeof(int));
@@ -406,11 +406,11 @@ static void look_for_stop(comm_stop *stop, _Atomic uint64_t *told) {
 
 static bool is_asked_for(const comm_stop *stop) {
     if (stop->cancelled && atomic_load(stop->cancelled)) return true;
-    if (stop->asked && stop->asked(stop->ctx)) return true;
+    if (stop->should_stop && stop->should_stop(stop->ctx)) return true;
     return stop->comm && stop->comm->stop && stop->comm->stop(stop->comm->stop_ctx);
 }
 
-int comm_stop_ask(comm_stop *stop, dcp_error *err) {
+int comm_stop_poll(comm_stop *stop, dcp_error *err) {
     if (!stop) return DCP_OK;
     _Atomic uint64_t *told = stop->comm && stop->comm->shared ? stop->comm->shared->stopped : NULL;
     if (!stop->stopped && told) look_for_stop(stop, told);

@@ -82,15 +82,15 @@ struct dcp_comm {
      * time, and that sleeps while it waits. NULL: this rank can't. Only comm_duplicate calls it, if
      * all ranks can. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
-    /* Collective: called when the ranks' places have changed; NULL: nothing depends on the
-     * places. */
-    int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
+    /* Collective: called when the ranks' locations have changed; NULL: nothing depends on the
+     * locations. */
+    int (*update_location)(struct dcp_comm *comm, dcp_error *err);
     struct comm_mpi *mpi;      /* its context (comm/host.h); NULL: it is not over MPI */
     comm_watch *watch;         /* watches the ranks, shared with duplicates; NULL: one rank */
     const comm_shared *shared; /* NULL: the ranks share nothing */
     comm_local local;          /* the ranks that share memory with this one */
     comm_groups *hosts;        /* the ranks of each host; NULL: not known yet, see comm_hosts */
-    comm_place place;          /* where this rank is: ranks with equal places are on one host */
+    comm_location location;    /* where this rank is: ranks with equal locations are on one host */
     int table_host; /* the lowest rank of this rank's host, from a caller's table; -1: unknown */
     int rank, size;
     pid_t process;          /* the process that made it */
@@ -107,9 +107,9 @@ struct dcp_comm {
  * `ops` and `watch` are not used and may be NULL. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
 
-/* Sets this rank's place to the host that the caller's table reports (host_of). If it reports none,
- * calls comm_place_find. */
-void comm_find_place(dcp_comm *comm);
+/* Sets this rank's location to the host that the caller's table reports (host_of). If it reports
+ * none, calls comm_location_find. */
+void comm_find_location(dcp_comm *comm);
 
 /* Returns DCP_ERR_COMM for a communicator whose watch is broken; the message names what failed, and
  * which rank caused it. */
@@ -141,18 +141,19 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
 
 /* Like comm_agree. If no rank failed, each of the n values also becomes the smallest of all ranks'
- * values, in the same all-reduce. n is at most COMM_LEAST_VALUES. comm/vote.h is for values of
+ * values, in the same all-reduce. n is at most COMM_MIN_VALUES. comm/vote.h is for values of
  * several kinds. */
-#define COMM_LEAST_VALUES 64
-int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
+#define COMM_MIN_VALUES 64
+int comm_agree_min(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
 
 /* Like comm_agree. If no rank failed, words [0, n) also become the XOR of all ranks' words, in the
- * same all-reduce. `words` must have room for COMM_XOR_ROOM(ranks) more words after the first n. */
-#define COMM_XOR_ROOM(ranks) (((size_t)(ranks) + 63) / 64)
+ * same all-reduce. `words` must have room for COMM_XOR_SCRATCH(ranks) more words after the first n.
+ */
+#define COMM_XOR_SCRATCH(ranks) (((size_t)(ranks) + 63) / 64)
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);
 
-/* Finds the ranks of each host: those that have the same place (comm/process.h) and run on the same
- * machine, even if a whole rack was given one name. Collective the first time, and again after
+/* Finds the ranks of each host: those that have the same location (comm/process.h) and run on the
+ * same machine, even if a whole rack was given one name. Collective the first time, and again after
  * dcp_comm_set_host. *out belongs to the communicator. */
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 
@@ -164,7 +165,7 @@ int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 typedef struct comm_stop {
     /* The caller's function, in addition to the communicator's. Returns nonzero to cancel; NULL:
      * none. */
-    int (*asked)(void *ctx);
+    int (*should_stop)(void *ctx);
     void *ctx;
     const atomic_int *cancelled; /* nonzero: another thread cancelled; NULL: no thread can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
@@ -183,6 +184,6 @@ void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
 
 /* Returns DCP_ERR_CANCELLED if this rank's caller cancels the operation, or if another rank is
  * known to have cancelled it. The working thread calls it every few MiB. `stop` may be NULL. */
-int comm_stop_ask(comm_stop *stop, dcp_error *err);
-/* Returns DCP_ERR_CANCELLED if an earlier comm_stop_ask did. Asks nobody. */
+int comm_stop_poll(comm_stop *stop, dcp_error *err);
+/* Returns DCP_ERR_CANCELLED if an earlier comm_stop_poll did. Asks nobody. */
 int comm_stop_status(const comm_stop *stop, dcp_error *err);

@@ -76,9 +76,9 @@ int comm_memory_file_open(const comm_memory_file *file) {
 
 /* Collective: *one becomes 1 if all ranks are on the host of the first one, else 0. */
 static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
-    comm_place first = comm->place;
+    comm_location first = comm->location;
     int status = comm_broadcast(comm, &first, sizeof first, 0, err);
-    *one = !status && comm_place_is_same(&comm->place, &first);
+    *one = !status && comm_location_is_same(&comm->location, &first);
     return status ? status : comm_allreduce(comm, one, 1, DCP_REDUCE_MIN, err);
 }
 
@@ -130,8 +130,8 @@ static void push_mpi(comm_pairs *pairs) {
 
 /* Breaks the watch unless the rank has published this round. What it published before it ended
  * still counts. */
-static void judge_rank(comm_mpi *ctx, int rank, comm_why why) {
-    if (!core_futex_has(ctx->host.rounds[rank], ctx->host.round))
+static void judge_rank(comm_mpi *ctx, int rank, comm_cause why) {
+    if (!core_futex_reached(ctx->host.rounds[rank], ctx->host.round))
         comm_batch_break(&ctx->pairs, why, 0, ctx->host.ranks[rank]);
 }
 
@@ -149,7 +149,7 @@ typedef struct host_wait {
  * rank only after LAST_NS, when such a report has arrived. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
-        if (core_futex_has(ctx->host.rounds[r], ctx->host.round) ||
+        if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||
             !comm_watch_has_ended(ctx->pairs.watch, ctx->host.ranks[r], &which))
             continue;
         w->found = comm_watch_clock();
@@ -162,14 +162,14 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
     const bool is_all = ctx->host.failure != NULL;
     const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &w->patience);
     if (state == COMM_BROKEN) return;
-    if (state == COMM_LOOK) look_at_ranks(ctx, w);
+    if (state == COMM_CHECK) look_at_ranks(ctx, w);
     if (w->found && (is_all || comm_watch_clock() - w->found > LAST_NS)) {
         judge_rank(ctx, w->gone, COMM_HAS_ENDED);
         w->found = 0;
     }
     if (!is_all) comm_batch_answer(&ctx->pairs, ctx->host.ranks[rank]);
-    if (state == COMM_OVER && is_all) judge_rank(ctx, rank, COMM_IS_LATE);
-    if (state == COMM_OVER && !is_all && !w->found)
+    if (state == COMM_TIMED_OUT && is_all) judge_rank(ctx, rank, COMM_IS_LATE);
+    if (state == COMM_TIMED_OUT && !is_all && !w->found)
         comm_batch_find_late(&ctx->pairs, &w->search, ctx->host.ranks[rank]);
 }
 
@@ -184,12 +184,13 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
     host_wait wait = {0};
     long nap = NAP_NS;
     for (int i = 0; i < (yields ? 1 : SPINS); i++)
-        if (core_futex_has(round, host->round)) return 0;
-    while (!core_futex_has(round, host->round)) {
+        if (core_futex_reached(round, host->round)) return 0;
+    while (!core_futex_reached(round, host->round)) {
         if (!core_futex_sleep(round, host->round, nap)) continue;
         push_mpi(&ctx->pairs);
         look_around_host(ctx, &wait, rank);
-        if (comm_batch_hear(&ctx->pairs)) return -1; /* reports of ranks without this memory */
+        if (comm_batch_receive_failures(&ctx->pairs))
+            return -1; /* reports of ranks without this memory */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
     return 0;

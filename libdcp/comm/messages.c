@@ -19,7 +19,7 @@
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
-unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
+unsigned char *comm_buffer_append(comm_buffer *message, uint64_t bytes) {
     uint64_t needed = message->bytes + bytes;
     if (needed > message->capacity || !message->data) {
         uint64_t capacity = needed + needed / 2 + 4096;
@@ -34,7 +34,7 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
 }
 
 /* Makes room for `bytes` in total. */
-static int grow_to(comm_message *message, uint64_t bytes, dcp_error *err) {
+static int grow_to(comm_buffer *message, uint64_t bytes, dcp_error *err) {
     if (message->data && bytes <= message->capacity) return DCP_OK;
     unsigned char *data = realloc(message->data, bytes);
     if (!data) return core_fail_memory(err, bytes);
@@ -44,7 +44,7 @@ static int grow_to(comm_message *message, uint64_t bytes, dcp_error *err) {
 }
 
 /* Releases what was allocated for a longer message. */
-static void give_back(comm_message *message) {
+static void give_back(comm_buffer *message) {
     unsigned char *data = realloc(message->data, message->bytes + 1);
     if (!data) return;
     message->data = data;
@@ -73,9 +73,9 @@ static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const ui
     return DCP_OK;
 }
 
-int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
-                                const comm_message *send, const uint64_t *send_bytes,
-                                comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
+int comm_buffer_agree_exchange(dcp_comm *comm, int status, uint64_t ready, const comm_buffer *send,
+                               const uint64_t *send_bytes, comm_buffer *receive,
+                               uint64_t *receive_bytes, dcp_error *err) {
     uint64_t total = 0;
     bool is_ready = false;
     receive->bytes = 0;
@@ -95,8 +95,8 @@ enum { SHORT_WORDS = 32 };
 
 static bool is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
 
-int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
-                                 comm_vote *v, dcp_error *err) {
+int comm_buffer_agree_broadcast(dcp_comm *comm, int status, comm_buffer *message, int root,
+                                comm_vote *v, dcp_error *err) {
     const bool is_root = comm->rank == root;
     comm_vote own = {0};
     uint64_t text[SHORT_WORDS] = {0}, bytes = message->bytes;
@@ -129,7 +129,7 @@ int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *messa
 #define PIECE_BYTES ((uint64_t)64 << 20) /* as in pairs.c */
 #endif
 
-bool comm_messages_are_collective(const dcp_comm *comm) {
+bool comm_exchange_is_collective(const dcp_comm *comm) {
     return comm->size > 1 && !comm->mpi && !comm->ops.exchange;
 }
 
@@ -141,7 +141,7 @@ static size_t count_below(const dcp_comm_message *list, size_t n, int rank) {
     return below;
 }
 
-static const dcp_comm_message *next_send(const comm_messages *m, int *distance) {
+static const dcp_comm_message *next_send(const comm_exchange *m, int *distance) {
     const int own = m->comm->rank, size = m->comm->size;
     if (m->sent == m->sends) return NULL;
     const dcp_comm_message *message = &m->send[(m->sends_below + m->sent) % m->sends];
@@ -149,7 +149,7 @@ static const dcp_comm_message *next_send(const comm_messages *m, int *distance) 
     return message;
 }
 
-static const dcp_comm_message *next_receive(const comm_messages *m, int *distance) {
+static const dcp_comm_message *next_receive(const comm_exchange *m, int *distance) {
     const int own = m->comm->rank, size = m->comm->size;
     if (m->received == m->receives) return NULL;
     const size_t i = (m->receives_below + m->receives - 1 - m->received) % m->receives;
@@ -159,7 +159,7 @@ static const dcp_comm_message *next_receive(const comm_messages *m, int *distanc
 
 /* Returns where piece number m->piece of the message begins. *bytes becomes the piece's size, or 0
  * if the message has fewer pieces. */
-static unsigned char *piece_of(const comm_messages *m, const dcp_comm_message *message,
+static unsigned char *piece_of(const comm_exchange *m, const dcp_comm_message *message,
                                uint64_t *bytes) {
     const uint64_t begin = m->piece * PIECE_BYTES;
     *bytes = message->bytes > begin ? core_min_u64(message->bytes - begin, PIECE_BYTES) : 0;
@@ -167,7 +167,7 @@ static unsigned char *piece_of(const comm_messages *m, const dcp_comm_message *m
 }
 
 /* Begins as many messages as the batch has room for. */
-static void begin_some(comm_messages *m, comm_batch *b) {
+static void begin_some(comm_exchange *m, comm_batch *b) {
     while (b->n < 2 * COMM_BATCH_PEERS && !b->code) {
         int up = 0, down = 0;
         uint64_t bytes;
@@ -193,11 +193,11 @@ static uint64_t largest(const dcp_comm_message *list, size_t n) {
 }
 
 /* Waits for the messages under way, and continues with the rest. */
-static int finish_over_mpi(comm_messages *m) {
+static int finish_over_mpi(comm_exchange *m) {
     comm_batch *b = &m->comm->mpi->messages;
     uint64_t most = largest(m->send, m->sends), in = largest(m->receive, m->receives);
     if (in > most) most = in;
-    int failed = comm_batch_hear(b->pairs);
+    int failed = comm_batch_receive_failures(b->pairs);
     for (;;) {
         if (b->n || b->code) failed = comm_batch_finish(b);
         if (failed) return failed;
@@ -225,10 +225,10 @@ static int grow(unsigned char **memory, uint64_t *have, uint64_t need) {
     return 0;
 }
 
-int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, dcp_error *err) {
+int comm_exchange_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, dcp_error *err) {
     comm_packing *p = &comm->packing;
     const uint64_t lists = 2 * (uint64_t)comm->size * sizeof *p->bytes;
-    if (!comm_messages_are_collective(comm)) return DCP_OK;
+    if (!comm_exchange_is_collective(comm)) return DCP_OK;
     if (!p->bytes) p->bytes = malloc(lists);
     if (p->bytes && !grow(&p->send, &p->most_out, most_out) &&
         !grow(&p->receive, &p->most_in, most_in))
@@ -237,11 +237,11 @@ int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, d
 }
 
 /* Collective: all ranks of the communicator take part. */
-static int finish_by_alltoall(const comm_messages *m, dcp_error *err) {
+static int finish_by_alltoall(const comm_exchange *m, dcp_error *err) {
     dcp_comm *comm = m->comm;
     comm_packing *p = &comm->packing;
     const size_t ranks = (size_t)comm->size;
-    if (comm_messages_reserve(comm, all_bytes_of(m->send, m->sends),
+    if (comm_exchange_reserve(comm, all_bytes_of(m->send, m->sends),
                               all_bytes_of(m->receive, m->receives), err))
         return comm_check_code(comm, "exchange of messages, for lack of memory,", DCP_ERR_NO_MEMORY,
                                err);
@@ -261,23 +261,23 @@ static int finish_by_alltoall(const comm_messages *m, dcp_error *err) {
     return status;
 }
 
-void comm_messages_begin(comm_messages *m, dcp_comm *comm, const dcp_comm_message *send,
+void comm_exchange_begin(comm_exchange *m, dcp_comm *comm, const dcp_comm_message *send,
                          size_t sends, const dcp_comm_message *receive, size_t receives) {
-    *m = (comm_messages){
+    *m = (comm_exchange){
         .comm = comm, .send = send, .receive = receive, .sends = sends, .receives = receives};
     if (!comm->mpi) return;
     m->sends_below = count_below(send, sends, comm->rank);
     m->receives_below = count_below(receive, receives, comm->rank);
     comm_batch *b = &comm->mpi->messages;
-    *b = (comm_batch){.pairs = &comm->mpi->pairs, .is_apart = true};
+    *b = (comm_batch){.pairs = &comm->mpi->pairs, .has_own_tag = true};
     if (!comm_is_broken(comm)) begin_some(m, b);
 }
 
-int comm_messages_finish(comm_messages *m, dcp_error *err) {
+int comm_exchange_finish(comm_exchange *m, dcp_error *err) {
     dcp_comm *comm = m->comm;
     const char *what = "exchange of messages";
     int code = 0;
-    if (comm_messages_are_collective(comm)) return finish_by_alltoall(m, err);
+    if (comm_exchange_is_collective(comm)) return finish_by_alltoall(m, err);
     if (!comm->mpi) {
         if (comm_is_broken(comm)) return comm_fail_broken(comm, what, err);
         if (m->sends || m->receives)
@@ -289,11 +289,11 @@ int comm_messages_finish(comm_messages *m, dcp_error *err) {
     return DCP_OK;
 }
 
-int comm_messages_exchange(dcp_comm *comm, const dcp_comm_message *send, size_t sends,
-                           const dcp_comm_message *receive, size_t receives, dcp_error *err) {
-    comm_messages m;
-    comm_messages_begin(&m, comm, send, sends, receive, receives);
-    return comm_messages_finish(&m, err);
+int comm_exchange_run(dcp_comm *comm, const dcp_comm_message *send, size_t sends,
+                      const dcp_comm_message *receive, size_t receives, dcp_error *err) {
+    comm_exchange m;
+    comm_exchange_begin(&m, comm, send, sends, receive, receives);
+    return comm_exchange_finish(&m, err);
 }
 
 /* The sizes of all rounds travel in one message per rank. */

@@ -102,7 +102,7 @@ static dcp_comm *make_object(int rank, int size, comm_watch *watch) {
                               .size = size};
     comm->ctx = comm->mpi = ctx;
     comm->destroy_ctx = destroy_mpi;
-    comm->follow_place = comm_host_follow;
+    comm->update_location = comm_host_update;
     if (threads_may_call()) comm->duplicate = duplicate_mpi;
     return comm;
 }
@@ -202,7 +202,7 @@ static int duplicate_mpi(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     if (status == DCP_OK) {
         pairs_of(made)->first = p->first;
         pairs_of(made)->yields = true;
-        made->place = comm->place;
+        made->location = comm->location;
         made->hosts = comm_groups_share(comm->hosts);
         status = duplicate_parent(made, p->comm, err);
     }

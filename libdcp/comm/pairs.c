@@ -41,7 +41,7 @@ typedef struct routing {
     uint64_t *begins; /* [rank]: where its message begins in `recv` */
 } routing;
 
-bool comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes) {
+bool comm_pairs_should_route(int ranks, uint64_t peers, uint64_t bytes) {
     return ranks > ROUTED_PEERS && peers > ROUTED_PEERS && bytes <= ROUTED_BYTES;
 }
 
@@ -277,7 +277,7 @@ static int pairs_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     const pairs_tree t = tree_of(p, root, bytes);
     const int parent = (t.parent + root) % p->size;
     comm_batch b = {.pairs = p};
-    int failed = comm_batch_hear(p);
+    int failed = comm_batch_receive_failures(p);
     if (t.parent >= 0 && !failed) {
         comm_batch_receive(&b, buf, part_bytes(bytes, 0, t.most), parent);
         failed = comm_batch_finish(&b);
@@ -359,7 +359,7 @@ static int gather_few(comm_pairs *p, const void *send, uint64_t bytes, void *rec
 
 static int pairs_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
     comm_pairs *p = ctx;
-    int failed = comm_batch_hear(p);
+    int failed = comm_batch_receive_failures(p);
     if (p->size > FEW_RANKS && bytes <= FEW_BYTES && !failed)
         return gather_few(p, send, bytes, recv, root);
     if (p->rank == root && !failed) memcpy((char *)recv + (uint64_t)root * bytes, send, bytes);
@@ -458,7 +458,7 @@ static int reduce_part(comm_pairs *p, uint64_t *values, uint64_t n, dcp_reduce o
 
 static int pairs_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
     comm_pairs *p = ctx;
-    int failed = comm_batch_hear(p);
+    int failed = comm_batch_receive_failures(p);
     for (uint64_t done = 0, n; done < count && !failed; done += n) {
         n = part_bytes(count * sizeof *buf, done * sizeof *buf, SPARE_BYTES) / sizeof *buf;
         failed = reduce_part(p, buf + done, n, op);
@@ -490,13 +490,13 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
     const int rank = p->rank, size = p->size;
     const pairs_ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
     uint64_t most[2] = {0};
-    int failed = comm_batch_hear(p);
+    int failed = comm_batch_receive_failures(p);
     if (send_bytes[rank] > 0 && !failed)
         memcpy((char *)recv + from.offset, (const char *)send + to.offset, send_bytes[rank]);
-    if (!failed && comm_routes_pay(size, UINT64_MAX, 0))
+    if (!failed && comm_pairs_should_route(size, UINT64_MAX, 0))
         failed = find_most(p, send_bytes, recv_bytes, most);
     if (failed) return failed;
-    if (comm_routes_pay(size, most[0], most[1]))
+    if (comm_pairs_should_route(size, most[0], most[1]))
         return comm_routes_alltoall(p, send, send_bytes, recv, recv_bytes);
     return alltoall_straight(p, send, to, recv, from);
 }
@@ -505,7 +505,7 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
  * barrier: it has received a message from some of these ranks, and these from the others. */
 static int pairs_barrier(void *ctx) {
     comm_pairs *p = ctx;
-    int failed = comm_batch_hear(p);
+    int failed = comm_batch_receive_failures(p);
     for (int d = 1; d < p->size && !failed; d *= 2) {
         comm_batch b = {.pairs = p};
         comm_batch_receive(&b, NULL, 0, (p->rank - d + p->size) % p->size);

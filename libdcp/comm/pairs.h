@@ -13,7 +13,7 @@
 /* Returns true if an all-to-all goes that way; otherwise each message goes straight to its rank.
  * All ranks decide alike: `peers` is the largest number of ranks that any rank sends to or receives
  * from, and `bytes` the most that any rank sends or receives. */
-bool comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes);
+bool comm_pairs_should_route(int ranks, uint64_t peers, uint64_t bytes);
 
 /* Collectives that never wait inside MPI, whose own collectives would wait for ever for a rank that
  * was killed. A rank that waits for another one checks whether that rank has ended, and receives

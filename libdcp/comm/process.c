@@ -23,7 +23,7 @@ static void comm_place_boot(comm_boot_id *out) {
     out->text[strcspn(out->text, "\n")] = 0;
 }
 
-void comm_place_machine(comm_place *out) {
+void comm_location_of_machine(comm_location *out) {
     comm_boot_id boot;
     struct stat st = {0};
     comm_place_boot(&boot);
@@ -33,15 +33,15 @@ void comm_place_machine(comm_place *out) {
              (unsigned long long)st.st_dev);
 }
 
-void comm_place_find(comm_place *out) {
+void comm_location_find(comm_location *out) {
     const char *name = getenv("DCP_HOST");
     if (name && *name)
-        comm_place_name(out, name);
+        comm_location_named(out, name);
     else
-        comm_place_machine(out);
+        comm_location_of_machine(out);
 }
 
-void comm_place_name(comm_place *out, const char *name) {
+void comm_location_named(comm_location *out, const char *name) {
     memset(out, 0, sizeof *out);
     if (strlen(name) < 100)
         snprintf(out->host, sizeof out->host, "host %s", name);
@@ -50,12 +50,12 @@ void comm_place_name(comm_place *out, const char *name) {
                  core_crc64(name, strlen(name)));
 }
 
-void comm_place_of_rank(comm_place *out, int rank) {
+void comm_location_of_rank(comm_location *out, int rank) {
     memset(out, 0, sizeof *out);
     snprintf(out->host, sizeof out->host, "the host of rank %d", rank);
 }
 
-bool comm_place_is_same(const comm_place *a, const comm_place *b) {
+bool comm_location_is_same(const comm_location *a, const comm_location *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
@@ -105,7 +105,7 @@ void comm_process_find(comm_process *out) {
     if (stat("/proc/self/ns/time", &st) == 0) out->name_space ^= (uint64_t)st.st_ino << 32;
 }
 
-bool comm_process_can_tell(const comm_process *own, const comm_process *other) {
+bool comm_process_can_check(const comm_process *own, const comm_process *other) {
     return own->name_space && own->name_space == other->name_space &&
            own->kernel == other->kernel && other->pid > 0;
 }
@@ -113,7 +113,7 @@ bool comm_process_can_tell(const comm_process *own, const comm_process *other) {
 bool comm_process_has_ended(const comm_process *own, const comm_process *other) {
     char path[64];
     stat_fields now;
-    if (!comm_process_can_tell(own, other)) return false;
+    if (!comm_process_can_check(own, other)) return false;
     if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return true;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)other->pid);
     if (read_stat(path, &now) != 0)
@@ -129,7 +129,7 @@ comm_watch *comm_watch_create(int rank, int size) {
     if (!watch) return NULL;
     watch->rank = rank;
     watch->size = size;
-    atomic_flag_clear(&watch->hears);
+    atomic_flag_clear(&watch->is_receiving);
     atomic_store(&watch->users, 1);
     return watch;
 }
@@ -168,7 +168,7 @@ comm_failure comm_watch_failure(comm_watch *watch) {
 
 bool comm_watch_is_broken(comm_watch *watch) { return comm_watch_failure(watch).why != 0; }
 
-void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank) {
+void comm_watch_break(comm_watch *watch, comm_cause why, int code, int rank) {
     comm_failure none = {0};
     const comm_failure failure = {(int16_t)why, (int16_t)code, rank};
     if (watch->shared) atomic_compare_exchange_strong(watch->shared, &none, failure);
@@ -196,13 +196,13 @@ int64_t comm_watch_clock(void) {
 comm_waiting comm_watch_wait(comm_watch *watch, comm_patience *p) {
     int64_t now = comm_watch_clock();
     if (comm_watch_is_broken(watch)) return COMM_BROKEN;
-    if (!p->began) p->began = p->looked = now;
-    if (now - p->looked > LOOK_NS) {
-        p->looked = now;
-        return COMM_LOOK;
+    if (!p->began) p->began = p->checked_at = now;
+    if (now - p->checked_at > LOOK_NS) {
+        p->checked_at = now;
+        return COMM_CHECK;
     }
     const uint64_t limit = atomic_load(&watch->limit_ns);
-    return limit && (uint64_t)(now - p->began) > limit ? COMM_OVER : COMM_GOES_ON;
+    return limit && (uint64_t)(now - p->began) > limit ? COMM_TIMED_OUT : COMM_CONTINUE;
 }
 
 static int compare_keys(const void *a, const void *b, void *keys) {
@@ -213,7 +213,7 @@ static int compare_keys(const void *a, const void *b, void *keys) {
 }
 
 /* The groups and their lists are one block of memory. */
-comm_groups *comm_groups_room(int size) {
+comm_groups *comm_groups_allocate(int size) {
     const size_t n = (size_t)size;
     comm_groups *g = calloc(1, sizeof *g + (3 * n + 1) * sizeof(int));
     if (!g) return NULL;
@@ -254,13 +254,13 @@ void comm_groups_fill(comm_groups *g, int rank, int size, const uint64_t *keys) 
 }
 
 comm_groups *comm_groups_make(int rank, int size, const uint64_t *keys) {
-    comm_groups *g = comm_groups_room(size);
+    comm_groups *g = comm_groups_allocate(size);
     if (g) comm_groups_fill(g, rank, size, keys);
     return g;
 }
 
 comm_groups *comm_groups_make_single(int rank, int size) {
-    comm_groups *g = comm_groups_room(size);
+    comm_groups *g = comm_groups_allocate(size);
     for (int r = 0; g && r < size; r++) g->of[r] = r;
     if (g) number_groups(g, rank, size);
     return g;

@@ -13,31 +13,31 @@
  * the caller, through dcp_comm_set_host or its table's host_of, or by DCP_HOST in the
  * environment. */
 
-#define COMM_PLACE_BYTES 128
+#define COMM_LOCATION_BYTES 128
 
 /* Identifies a rank's host. The ranks of one host have equal bytes. */
-typedef struct comm_place {
-    char host[COMM_PLACE_BYTES]; /* readable: "host n7", "boot 5b1c..., /dev/shm 26" */
-} comm_place;
+typedef struct comm_location {
+    char host[COMM_LOCATION_BYTES]; /* readable: "host n7", "boot 5b1c..., /dev/shm 26" */
+} comm_location;
 
 /* The UUID of the boot, or the host's name if the UUID can't be read. */
 typedef struct comm_boot_id {
     char text[65];
 } comm_boot_id;
 
-/* Finds the place of the machine, or container, that this process runs on. Ignores all names. */
-void comm_place_machine(comm_place *out);
+/* Finds the location of the machine, or container, that this process runs on. Ignores all names. */
+void comm_location_of_machine(comm_location *out);
 
-/* Finds this process's place: the machine, unless DCP_HOST names another one. */
-void comm_place_find(comm_place *out);
+/* Finds this process's location: the machine, unless DCP_HOST names another one. */
+void comm_location_find(comm_location *out);
 
-/* Makes the place of a host that somebody named; the name may have any length. */
-void comm_place_name(comm_place *out, const char *name);
+/* Makes the location of a host that somebody named; the name may have any length. */
+void comm_location_named(comm_location *out, const char *name);
 
-/* Makes the place of a host that a caller's table reports, from the lowest of its ranks. */
-void comm_place_of_rank(comm_place *out, int rank);
+/* Makes the location of a host that a caller's table reports, from the lowest of its ranks. */
+void comm_location_of_rank(comm_location *out, int rank);
 
-bool comm_place_is_same(const comm_place *a, const comm_place *b);
+bool comm_location_is_same(const comm_location *a, const comm_location *b);
 
 /* A rank's process, described so that other processes can check whether it has ended. */
 
@@ -54,7 +54,7 @@ void comm_process_find(comm_process *out);
 
 /* Returns true if `own`, this process, can tell whether `other` has ended: both run under one
  * kernel, and in one PID namespace and one time namespace. */
-bool comm_process_can_tell(const comm_process *own, const comm_process *other);
+bool comm_process_can_check(const comm_process *own, const comm_process *other);
 
 /* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Returns
  * false also if `own`, this process, can't tell. */
@@ -65,11 +65,11 @@ bool comm_process_has_ended(const comm_process *own, const comm_process *other);
  * first failure breaks the communicator for good: all later operations fail at once, and name the
  * same rank. */
 
-typedef enum comm_why {
+typedef enum comm_cause {
     COMM_HAS_ENDED = 1, /* the rank's process has ended */
     COMM_IS_LATE,       /* the rank did not come within the limit */
     COMM_FAILED,        /* MPI, or a function of the caller's table, failed on the rank */
-} comm_why;
+} comm_cause;
 
 /* Why a communicator is broken. Zeroed: it is not. */
 typedef struct comm_failure {
@@ -82,7 +82,7 @@ typedef struct comm_watch {
     _Atomic comm_failure *shared; /* one for all ranks; NULL: they share no memory */
     _Atomic uint64_t limit_ns;    /* how long a rank is waited for; 0: for ever */
     atomic_int users;             /* the communicators that use it */
-    atomic_flag hears; /* set while a thread receives reports of failures from other ranks */
+    atomic_flag is_receiving; /* set while a thread receives reports of failures from other ranks */
     int rank, size;
     comm_process processes[]; /* of all ranks */
 } comm_watch;
@@ -106,7 +106,7 @@ int comm_watch_read_limit(const char *seconds, uint64_t *ns);
 comm_failure comm_watch_failure(comm_watch *watch);
 bool comm_watch_is_broken(comm_watch *watch);
 /* Breaks the watch unless it is broken: the first failure remains. */
-void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank);
+void comm_watch_break(comm_watch *watch, comm_cause why, int code, int rank);
 
 /* Returns true if the rank's process has ended, as far as this process can tell; *which becomes the
  * rank. With rank -1, checks all other ranks, and *which becomes the first that has ended. */
@@ -114,14 +114,14 @@ bool comm_watch_has_ended(const comm_watch *watch, int rank, int *which);
 
 /* A wait for a rank; zeroed when it begins. */
 typedef struct comm_patience {
-    int64_t began, looked; /* ns */
+    int64_t began, checked_at; /* ns */
 } comm_patience;
 
 typedef enum comm_waiting {
-    COMM_GOES_ON,
-    COMM_BROKEN, /* see comm_watch_failure */
-    COMM_LOOK,   /* it is time to check whether processes have ended */
-    COMM_OVER,   /* the limit has passed */
+    COMM_CONTINUE,
+    COMM_BROKEN,    /* see comm_watch_failure */
+    COMM_CHECK,     /* it is time to check whether processes have ended */
+    COMM_TIMED_OUT, /* the limit has passed */
 } comm_waiting;
 
 /* Returns what a waiting rank has to do next. Call it repeatedly in the loop that waits, between
@@ -156,7 +156,7 @@ static inline int comm_groups_rank(const comm_groups *g, int group, int number) 
 int comm_groups_largest(const comm_groups *groups);
 
 /* Allocates groups for `size` ranks, with one user. Returns NULL if memory is short. */
-comm_groups *comm_groups_room(int size);
+comm_groups *comm_groups_allocate(int size);
 /* Fills the groups: ranks with equal keys are in one group. */
 void comm_groups_fill(comm_groups *groups, int rank, int size, const uint64_t *keys);
 /* Allocates and fills groups. */

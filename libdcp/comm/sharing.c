@@ -177,7 +177,7 @@ static void free_host(comm_host *host) {
 
 /* The first rank of each host sends the file's identification to the host's other ranks, by
  * messages. Returns nonzero once the watch is broken. */
-static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
+static int send_file_id(comm_mpi *ctx, comm_memory_file *file) {
     const comm_host *host = &ctx->host;
     comm_batch b = {.pairs = &ctx->pairs};
     int failed = 0;
@@ -198,7 +198,8 @@ static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     comm_memory_file file = {.fd = -1};
     int fd = -1;
     if (host->rank == 0 && host->size > 1) fd = comm_memory_file_make(all_bytes(host), &file);
-    int status = tell_file(ctx, &file) ? comm_fail_broken(comm, "joining of a host", err) : DCP_OK;
+    int status =
+        send_file_id(ctx, &file) ? comm_fail_broken(comm, "joining of a host", err) : DCP_OK;
     if (!status && host->rank > 0) fd = comm_memory_file_open(&file);
     if (!status && fd >= 0) host->memory = comm_memory_file_map(fd, all_bytes(host));
     for (int i = 0; i < hosts->n; i++) have[i] = 1;
@@ -282,7 +283,7 @@ void comm_host_leave(dcp_comm *comm) {
     ctx->first = NULL;
 }
 
-int comm_host_follow(dcp_comm *comm, dcp_error *err) {
+int comm_host_update(dcp_comm *comm, dcp_error *err) {
     int status = comm_barrier(comm, err); /* no rank uses the memory any more */
     if (status) return status;
     comm_host_leave(comm);

@@ -35,5 +35,6 @@ int comm_host_join(dcp_comm *comm, dcp_error *err);
 /* Makes this rank use messages again. */
 void comm_host_leave(dcp_comm *comm);
 
-/* Collective, after the ranks' places have changed: shares memory according to the new places. */
-int comm_host_follow(dcp_comm *comm, dcp_error *err);
+/* Collective, after the ranks' locations have changed: shares memory according to the new
+ * locations. */
+int comm_host_update(dcp_comm *comm, dcp_error *err);

@@ -12,7 +12,7 @@
 static void free_duplicate(dcp_comm *comm) { comm->ops.free(comm->ctx); }
 
 /* Collective: requests a duplicate from the table, and gives it to `made`. */
-static int ask_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
+static int query_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
     void *ctx = NULL;
     const int code = comm->ops.duplicate(comm->ctx, &ctx);
     if (code)
@@ -30,10 +30,10 @@ static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     int status = comm_agree(comm, made ? DCP_OK : core_fail_memory(err, sizeof *made), err);
     if (status == DCP_OK) {
         made->duplicate = duplicate_table;
-        made->place = comm->place;
+        made->location = comm->location;
         made->table_host = comm->table_host;
         made->hosts = comm_groups_share(comm->hosts);
-        status = comm_agree(comm, ask_table(comm, made, err), err);
+        status = comm_agree(comm, query_table(comm, made, err), err);
     }
     if (status == DCP_OK)
         *out = made;
@@ -89,15 +89,15 @@ static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, 
     return comm_agree(comm, own_status, err);
 }
 
-/* Collective: reads the hosts from the table, and sets this rank's place. */
-static int take_place(dcp_comm *comm, dcp_error *err) {
+/* Collective: reads the hosts from the table, and sets this rank's location. */
+static int read_location(dcp_comm *comm, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof(uint64_t);
     uint64_t *own = malloc(bytes), *first = malloc(bytes);
     int status = own && first ? read_hosts(comm, own, err) : core_fail_memory(err, bytes);
     status = comm_agree(comm, status, err);
     if (!status) status = agree_on_hosts(comm, own, first, err);
     if (!status) comm->table_host = (int)own[comm->rank];
-    if (!status) comm_find_place(comm);
+    if (!status) comm_find_location(comm);
     free(own);
     free(first);
     return status;
@@ -116,7 +116,7 @@ int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dc
                       dcp_error *err) {
     if (!ops || !out) return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_ops: ops or out is NULL");
     dcp_comm_ops own;
-    int status = core_sized_take(&own, sizeof own, ops, "DCP_COMM_OPS_INIT", err);
+    int status = core_sized_copy_in(&own, sizeof own, ops, "DCP_COMM_OPS_INIT", err);
     if (!status) status = check_table(&own, err);
     if (status) return status;
     if (size < 1 || rank < 0 || rank >= size)
@@ -126,7 +126,7 @@ int dcp_comm_from_ops(const dcp_comm_ops *ops, void *ctx, int rank, int size, dc
     dcp_comm *comm = watch ? comm_create(&own, ctx, watch, rank, size) : NULL;
     if (!comm) return core_fail_memory(err, sizeof *comm);
     if (own.duplicate && own.threads) comm->duplicate = duplicate_table;
-    if (own.host_of && size > 1) status = take_place(comm, err);
+    if (own.host_of && size > 1) status = read_location(comm, err);
     if (status == DCP_OK)
         *out = comm;
     else

@@ -134,12 +134,12 @@ void comm_ranks_print(const unsigned char *member, int size, char *text, size_t 
     }
 }
 
-/* Prints the ranks whose record equals that of `rank`, and marks them in `told`. */
-static void tell_variant(const unsigned char *records, size_t bytes, int size, int rank,
-                         unsigned char *told, unsigned char *member, char *text) {
+/* Prints the ranks whose record equals that of `rank`, and marks them in `printed`. */
+static void print_variant(const unsigned char *records, size_t bytes, int size, int rank,
+                          unsigned char *printed, unsigned char *member, char *text) {
     for (int r = 0; r < size; r++) {
         member[r] = !memcmp(records + (size_t)r * bytes, records + (size_t)rank * bytes, bytes);
-        told[r] |= member[r];
+        printed[r] |= member[r];
     }
     comm_ranks_print(member, size, text, RANKS_TEXT);
 }
@@ -159,16 +159,16 @@ static void name_others(const unsigned char *records, size_t bytes, int size,
 }
 
 /* Fills `err` with the variants; err->rank becomes the lowest rank that has the second variant. */
-static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
+static int fail_variants(const char *what, const unsigned char *records, size_t bytes, int size,
                          comm_describe describe, dcp_error *err) {
     char text[VARIANTS * (316 + RANKS_TEXT)] = "", record[300], ranks[RANKS_TEXT];
-    unsigned char *told = calloc(2 * (size_t)size, 1);
+    unsigned char *printed = calloc(2 * (size_t)size, 1);
     int variants = 0, differs = -1;
     size_t used = 0;
-    if (!told) return core_fail_memory(err, (uint64_t)size);
+    if (!printed) return core_fail_memory(err, (uint64_t)size);
     for (int r = 0; r < size && variants < VARIANTS; r++) {
-        if (told[r]) continue;
-        tell_variant(records, bytes, size, r, told, told + size, ranks);
+        if (printed[r]) continue;
+        print_variant(records, bytes, size, r, printed, printed + size, ranks);
         snprintf(record, sizeof record, "%s", variants ? "another" : "one");
         if (describe) describe(records + (size_t)r * bytes, record, sizeof record);
         if (!record[0]) continue;
@@ -177,7 +177,7 @@ static int tell_variants(const char *what, const unsigned char *records, size_t 
                                  variants ? ", " : "", record, ranks);
         variants++;
     }
-    free(told);
+    free(printed);
     core_fail(err, DCP_ERR_MISMATCH, "%s: %s", what, text);
     err->rank = differs;
     name_others(records, bytes, size, describe, err);
@@ -194,7 +194,7 @@ int comm_disagree(dcp_comm *comm, const char *what, const void *record, size_t b
     status = comm_agree(comm, status, &failure);
     if (!status) status = comm_gather(comm, record, bytes, records, 0, &failure);
     if (!status && comm->rank == 0)
-        status = tell_variants(what, records, bytes, comm->size, describe, &failure);
+        status = fail_variants(what, records, bytes, comm->size, describe, &failure);
     if (status != DCP_ERR_COMM) status = comm_agree(comm, status, &failure);
     free(records);
     if (err) *err = failure;
@@ -221,14 +221,14 @@ static int check_items(dcp_comm *comm, const comm_vote *v, size_t from, size_t t
 }
 
 int comm_vote_run(dcp_comm *comm, comm_vote *v, int status, dcp_error *err) {
-    uint64_t words[COMM_LEAST_VALUES] = {0};
+    uint64_t words[COMM_MIN_VALUES] = {0};
     size_t n = 0, at = 0;
     for (size_t i = 0; i < v->n && i < COMM_VOTES; i++) n += v->items[i].n;
-    if (v->n > COMM_VOTES || n > COMM_LEAST_VALUES) /* on all ranks alike */
+    if (v->n > COMM_VOTES || n > COMM_MIN_VALUES) /* on all ranks alike */
         return core_fail(err, DCP_ERR_STATE, "a vote on %zu values has no room for them", v->n);
     for (size_t i = 0; i < v->n && !status; at += v->items[i++].n)
         put_words(&v->items[i], words + at);
-    status = comm_agree_least(comm, status, words, n, err);
+    status = comm_agree_min(comm, status, words, n, err);
     if (status) return status;
     at = 0;
     for (size_t i = 0; i < v->n; at += v->items[i++].n) take_words(&v->items[i], words + at);

@@ -46,7 +46,7 @@ typedef struct comm_vote {
     bool is_split;
 } comm_vote;
 
-/* All ranks must have the same value. Uses two of the COMM_LEAST_VALUES words of a vote; `name`
+/* All ranks must have the same value. Uses two of the COMM_MIN_VALUES words of a vote; `name`
  * must outlive the vote. */
 void comm_vote_same(comm_vote *v, const char *name, uint64_t value);
 /* Like comm_vote_same, for a checksum, which the message does not print. */

@@ -12,7 +12,7 @@
  * processor or a disk used it last. Also prefetches the data that follow, because callers that
  * compute a checksum of what they copy read faster than memory delivers. If the data are in no
  * cache, this makes checksum and copy together a quarter faster. */
-void core_past_cache_copy(void *out, const void *data, uint64_t bytes) {
+void core_nontemporal_copy(void *out, const void *data, uint64_t bytes) {
     unsigned char *to = out;
     const unsigned char *from = data;
     uint64_t head = -(uintptr_t)to % LINE_BYTES;
@@ -35,9 +35,9 @@ void core_past_cache_copy(void *out, const void *data, uint64_t bytes) {
     memcpy(to, from, bytes);
 }
 
-void core_past_cache_end(void) { _mm_sfence(); }
+void core_nontemporal_fence(void) { _mm_sfence(); }
 #else
-void core_past_cache_copy(void *to, const void *from, uint64_t bytes) { memcpy(to, from, bytes); }
+void core_nontemporal_copy(void *to, const void *from, uint64_t bytes) { memcpy(to, from, bytes); }
 
-void core_past_cache_end(void) {}
+void core_nontemporal_fence(void) {}
 #endif

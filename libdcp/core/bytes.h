@@ -58,8 +58,8 @@ static inline uint64_t core_get_u64(const unsigned char *p) {
 
 /* Returns the first of n elements whose number is at least `least`; n if there is none. Elements
  * are `stride` bytes apart, and `number` points to the number of the first one. */
-static inline size_t core_first_from(const uint64_t *number, size_t n, size_t stride,
-                                     uint64_t least) {
+static inline size_t core_lower_bound(const uint64_t *number, size_t n, size_t stride,
+                                      uint64_t least) {
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -75,6 +75,6 @@ static inline size_t core_first_from(const uint64_t *number, size_t n, size_t st
  * is read only later, by another thread or process. */
 
 /* Like memcpy. Other threads see the bytes once the calling thread has called
- * core_past_cache_end. */
-void core_past_cache_copy(void *to, const void *from, uint64_t bytes);
-void core_past_cache_end(void);
+ * core_nontemporal_fence. */
+void core_nontemporal_copy(void *to, const void *from, uint64_t bytes);
+void core_nontemporal_fence(void);

@@ -26,8 +26,8 @@ int core_sized_check(const void *given, size_t own_size, const char *init, dcp_e
     return DCP_OK;
 }
 
-int core_sized_take(void *own, size_t own_size, const void *given, const char *init,
-                    dcp_error *err) {
+int core_sized_copy_in(void *own, size_t own_size, const void *given, const char *init,
+                       dcp_error *err) {
     memset(own, 0, own_size);
     const int status = core_sized_check(given, own_size, init, err);
     if (given && !status) memcpy(own, given, size_of(given));
@@ -35,7 +35,7 @@ int core_sized_take(void *own, size_t own_size, const void *given, const char *i
     return status;
 }
 
-void core_sized_give(void *given, const void *own, size_t own_size) {
+void core_sized_copy_out(void *given, const void *own, size_t own_size) {
     if (!given) return;
     const size_t room = size_of(given), copied = room < own_size ? room : own_size;
     memcpy((char *)given + sizeof room, (const char *)own + sizeof room, copied - sizeof room);

@@ -16,12 +16,12 @@ int core_sized_check(const void *given, size_t own_size, const char *init, dcp_e
 /* Copies the caller's members into the library's struct and zeroes the others; zeroes all if
  * `given` is NULL or the check fails. The size member of the library's struct becomes
  * `own_size`. */
-int core_sized_take(void *own, size_t own_size, const void *given, const char *init,
-                    dcp_error *err);
+int core_sized_copy_in(void *own, size_t own_size, const void *given, const char *init,
+                       dcp_error *err);
 
 /* Copies as much of the library's struct to the caller's as fits; the caller's size, which was
  * checked before, does not change. NULL is ignored. */
-void core_sized_give(void *given, const void *own, size_t own_size);
+void core_sized_copy_out(void *given, const void *own, size_t own_size);
 
 /* Valid values of callers' options. */
 

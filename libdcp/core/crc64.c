@@ -89,9 +89,9 @@ uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t byte
     for (uint64_t part; bytes; bytes -= part, from += part, out += part) {
         part = core_min_u64(PIECE_BYTES, bytes);
         raw = core_crc64_raw(raw, from, part);
-        core_past_cache_copy(out, from, part);
+        core_nontemporal_copy(out, from, part);
     }
-    core_past_cache_end();
+    core_nontemporal_fence();
     return raw;
 }
 

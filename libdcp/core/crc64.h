@@ -17,7 +17,7 @@ uint64_t core_crc64(const void *data, uint64_t bytes);
 uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
 /* Like core_crc64_raw, but also copies the data to `to` in the same pass. On x86-64, all but short
- * copies bypass the processor's cache, as core_past_cache_copy does. */
+ * copies bypass the processor's cache, as core_nontemporal_copy does. */
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes);
 
 /* Returns the raw form of the bytes that gave `raw`, followed by `count` zero bytes. */

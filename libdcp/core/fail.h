@@ -47,7 +47,7 @@ int core_fail_memory(dcp_error *err, uint64_t bytes);
 
 /* Returns true if a failure to read a step proves that something is missing or damaged, so that the
  * step is not complete. */
-static inline bool core_fail_proves(int status) {
+static inline bool core_fail_is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 /* Returns true if the failure means that the step could not be examined. That proves nothing about

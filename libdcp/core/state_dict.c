@@ -32,8 +32,8 @@ int dcp_state_create(dcp_state **out, dcp_error *err) {
     return DCP_OK;
 }
 
-void core_state_free(state_tensor *t) {
-    state_kept *kept = (state_kept *)t;
+void core_state_free_tensor(state_tensor *t) {
+    state_entry *kept = (state_entry *)t;
     for (size_t k = 0; k < t->n_boxes; k++) free((void *)t->boxes[k].strides);
     if (t->boxes != &kept->box) free(t->boxes);
     if (!kept->is_part) free(kept);
@@ -52,7 +52,7 @@ static void keep_tensor(void *tensor) { (void)tensor; }
 void dcp_state_destroy(dcp_state *state) {
     if (!state) return;
     tdestroy(state->by_path, keep_tensor);
-    for (size_t i = 0; i < state->n; i++) core_state_free(state->tensors[i]);
+    for (size_t i = 0; i < state->n; i++) core_state_free_tensor(state->tensors[i]);
     core_state_free_blocks(state->blocks);
     free(state->sorted);
     free(state->tensors);
@@ -136,7 +136,7 @@ static bool are_unchanged(const core_section_changes *c, core_section first, cor
     return unchanged && !changed;
 }
 
-void core_section_complain(const core_section_changes *c, uint64_t step, uint64_t before,
+void core_section_diagnose(const core_section_changes *c, uint64_t step, uint64_t before,
                            char *text, size_t size) {
     const unsigned long long now = step, then = before;
     text[0] = 0;
@@ -229,10 +229,10 @@ bool core_state_reserve(dcp_state *state, size_t more) {
     return true;
 }
 
-size_t core_state_bytes(size_t path_length) { return sizeof(state_kept) + path_length + 1; }
+size_t core_state_tensor_bytes(size_t path_length) { return sizeof(state_entry) + path_length + 1; }
 
-state_tensor *core_state_place(void *memory, const dcp_tensor *tensor, size_t path_length) {
-    state_kept *kept = memory;
+state_tensor *core_state_init_tensor(void *memory, const dcp_tensor *tensor, size_t path_length) {
+    state_entry *kept = memory;
     state_tensor *t = &kept->tensor;
     kept->is_part = false;
     *t = (state_tensor){.tensor = *tensor, .boxes = &kept->box};
@@ -247,11 +247,11 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
     int status = core_state_check_folders(state, tensor->path, err);
     if (status) return status;
     const size_t length = strlen(tensor->path);
-    void *memory = malloc(core_state_bytes(length));
-    state_tensor *t = memory ? core_state_place(memory, tensor, length) : NULL;
+    void *memory = malloc(core_state_tensor_bytes(length));
+    state_tensor *t = memory ? core_state_init_tensor(memory, tensor, length) : NULL;
     if (!t || !core_state_reserve(state, 1) || !tsearch(t, &state->by_path, core_state_compare)) {
         free(memory);
-        return core_fail_memory(err, core_state_bytes(length));
+        return core_fail_memory(err, core_state_tensor_bytes(length));
     }
     assert(state->n < state->capacity);
     state->tensors[state->n++] = t;
@@ -261,7 +261,7 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
 
 /* Makes room for one more box. */
 static bool more_boxes(state_tensor *t) {
-    state_box *single = &((state_kept *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
+    state_box *single = &((state_entry *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
     if (!t->n_boxes) return true;
     state_box *boxes = core_array_grow(old, t->n_boxes + 1, sizeof *boxes);
     if (!boxes) return false;
@@ -375,7 +375,7 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
  * library's. */
 static int check_device(const dcp_device *device, dcp_error *err) {
     dcp_device d;
-    int status = core_sized_take(&d, sizeof d, device, "DCP_DEVICE_INIT", err);
+    int status = core_sized_copy_in(&d, sizeof d, device, "DCP_DEVICE_INIT", err);
     if (!status && !(d.name && d.alloc_pinned && d.free_pinned && d.open && d.close && d.follow &&
                      d.to_host && d.to_device && d.checksum && d.record && d.wait && d.error_text))
         status = core_fail(err, DCP_ERR_ARG, "device %s: its name and all functions are required",

@@ -30,12 +30,12 @@ typedef struct state_tensor {
 
 /* A tensor as a state stores it: in one block of memory, with room for one box. More boxes are
  * allocated separately. */
-typedef struct state_kept {
+typedef struct state_entry {
     state_tensor tensor;
     state_box box; /* room for a single box */
     bool is_part;  /* its memory is part of a state_block */
     char path[];
-} state_kept;
+} state_entry;
 
 /* Prefetching memory. The tensors that planning walks over are spread over the heap, and with
  * thousands of them no cache holds them all. A walk that prefetches the tensor some steps ahead
@@ -48,7 +48,7 @@ static inline void core_prefetch(const void *memory, size_t bytes) {
 }
 
 static inline void core_state_prefetch_one(const state_tensor *tensor) {
-    core_prefetch(tensor, sizeof(state_kept) + CACHE_LINE);
+    core_prefetch(tensor, sizeof(state_entry) + CACHE_LINE);
 }
 
 /* Called by a walk over the tensors of a state when it has reached tensor i. */
@@ -106,7 +106,7 @@ typedef struct core_section_changes {
 
 /* Judges the training between the steps `before` and `step` by these changes. Writes what is
  * probably wrong into `text`; "" if nothing is. */
-void core_section_complain(const core_section_changes *c, uint64_t step, uint64_t before,
+void core_section_diagnose(const core_section_changes *c, uint64_t step, uint64_t before,
                            char *text, size_t size);
 
 /* Functions that core/state_dict.c, which adds one box at a time, and core/state_many.c share. */
@@ -127,11 +127,11 @@ int core_state_check_folders(const dcp_state *state, const char *path, dcp_error
 int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_error *err);
 
 /* Makes a tensor without boxes, which does not belong to a state yet, in `memory` of
- * core_state_bytes bytes. */
-state_tensor *core_state_place(void *memory, const dcp_tensor *tensor, size_t path_length);
-size_t core_state_bytes(size_t path_length);
+ * core_state_tensor_bytes bytes. */
+state_tensor *core_state_init_tensor(void *memory, const dcp_tensor *tensor, size_t path_length);
+size_t core_state_tensor_bytes(size_t path_length);
 /* Frees the tensor's boxes, and its own memory unless that is part of a block. */
-void core_state_free(state_tensor *tensor);
+void core_state_free_tensor(state_tensor *tensor);
 void core_state_free_blocks(state_block *blocks);
 
 /* Makes room in state->tensors for `more` tensors. Returns false if memory is short. */

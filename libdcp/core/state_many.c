@@ -187,7 +187,7 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
  * tensors: the kernel would need more time to provide the same memory in small pages than
  * dcp_state_add_many needs for everything else. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
-    const bool is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
+    const bool is_large = m->n * sizeof(state_entry) >= LARGE_BLOCK;
     const size_t least = is_large ? LARGE_BLOCK : BLOCK;
     if (*bytes < least) *bytes = least;
     if (!is_large || *bytes > least) return malloc(*bytes);
@@ -221,15 +221,15 @@ static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor *
     int status = check_listed_folders(m, place, err);
     if (!status && m->state->n) status = core_state_check_folders(m->state, p->path, err);
     if (status) return status;
-    const size_t bytes = core_state_bytes(p->length);
+    const size_t bytes = core_state_tensor_bytes(p->length);
     state_box *apart = boxes > 1 ? core_array(boxes, sizeof *apart) : NULL;
     void *memory = take_memory(m, bytes);
     if (!memory || (boxes > 1 && !apart)) {
         free(apart);
         return core_fail_memory(err, boxes * sizeof *apart + bytes);
     }
-    state_tensor *t = core_state_place(memory, &m->tensors[p->index], p->length);
-    ((state_kept *)t)->is_part = true;
+    state_tensor *t = core_state_init_tensor(memory, &m->tensors[p->index], p->length);
+    ((state_entry *)t)->is_part = true;
     if (apart) t->boxes = apart;
     m->fresh[m->n_fresh++] = *out = t;
     return DCP_OK;
@@ -320,7 +320,7 @@ static void commit(many_boxes *m) {
     dcp_state *state = m->state;
     for (size_t k = 0; k < m->n_more; k++) {
         state_tensor *t = m->more[k].tensor;
-        if (t->boxes != &((state_kept *)t)->box) free(t->boxes);
+        if (t->boxes != &((state_entry *)t)->box) free(t->boxes);
         t->boxes = m->more[k].boxes;
         t->n_boxes = m->more[k].n_boxes;
     }
@@ -358,7 +358,7 @@ static int allocate(many_boxes *m, dcp_error *err) {
 }
 
 static void release(many_boxes *m) {
-    for (size_t i = 0; i < m->n_fresh; i++) core_state_free(m->fresh[i]);
+    for (size_t i = 0; i < m->n_fresh; i++) core_state_free_tensor(m->fresh[i]);
     for (size_t k = 0; k < m->n_more; k++) free(m->more[k].boxes);
     core_state_free_blocks(m->blocks);
     free(m->merged);

@@ -15,15 +15,17 @@
 #define LONG_BYTES 1024           /* runs of at least this length are summed without a copy */
 #define TILE_BYTES ((uint64_t)64) /* a cache line */
 
-static uint64_t size_of_step(int64_t step) { return step < 0 ? -(uint64_t)step : (uint64_t)step; }
+static uint64_t size_of_stride(int64_t stride) {
+    return stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
+}
 
 /* Returns true if all elements lie inside the address space. So must the address one step beyond
  * the last element: walks advance to it without accessing it. */
 static bool has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {
-        uint64_t *end = s->loop[d].step < 0 ? &before : &after;
-        if (__builtin_mul_overflow(s->loop[d].count, size_of_step(s->loop[d].step), &span) ||
+        uint64_t *end = s->loop[d].stride < 0 ? &before : &after;
+        if (__builtin_mul_overflow(s->loop[d].count, size_of_stride(s->loop[d].stride), &span) ||
             __builtin_add_overflow(*end, span, end) || *end >> 62)
             return false;
     }
@@ -31,8 +33,8 @@ static bool has_addresses(const box_strides *s, const void *data) {
 }
 
 static int by_size(const void *a, const void *b) {
-    const uint64_t x = size_of_step(((const stride_loop *)a)->step);
-    const uint64_t y = size_of_step(((const stride_loop *)b)->step);
+    const uint64_t x = size_of_stride(((const stride_loop *)a)->stride);
+    const uint64_t y = size_of_stride(((const stride_loop *)b)->stride);
     return (x > y) - (x < y);
 }
 
@@ -44,8 +46,8 @@ static bool may_overlap(const box_strides *s) {
     memcpy(sorted, s->loop, s->dims * sizeof *sorted);
     qsort(sorted, s->dims, sizeof *sorted, by_size);
     for (uint32_t d = 0; d < s->dims; d++) {
-        if (size_of_step(sorted[d].step) < span) return true;
-        span += (sorted[d].count - 1) * size_of_step(sorted[d].step);
+        if (size_of_stride(sorted[d].stride) < span) return true;
+        span += (sorted[d].count - 1) * size_of_stride(sorted[d].stride);
     }
     return false;
 }
@@ -59,7 +61,7 @@ bool core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *coun
         if (count[d] == 1) continue;
         if (!inner && strides[d] == (int64_t)out->run_bytes)
             out->run_bytes *= count[d];
-        else if (inner && !__builtin_mul_overflow(inner->step, inner->count, &span) &&
+        else if (inner && !__builtin_mul_overflow(inner->stride, inner->count, &span) &&
                  strides[d] == span)
             inner->count *= count[d];
         else
@@ -68,7 +70,7 @@ bool core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *coun
     if (!has_addresses(out, data)) return false;
     out->overlaps = may_overlap(out);
     for (uint32_t d = 1; d < out->dims; d++)
-        if (size_of_step(out->loop[d].step) < size_of_step(out->loop[out->near].step))
+        if (size_of_stride(out->loop[d].stride) < size_of_stride(out->loop[out->near].stride))
             out->near = d;
     if (out->run_bytes > TILE_BYTES / 2) out->near = 0;
     return true;
@@ -89,7 +91,7 @@ static unsigned char *set_walk(box_walk *w, const void *data, const box_strides 
     for (uint32_t d = 0; d < s->dims; d++) {
         w->index[d] = run % s->loop[d].count;
         run /= s->loop[d].count;
-        w->memory += (int64_t)w->index[d] * s->loop[d].step;
+        w->memory += (int64_t)w->index[d] * s->loop[d].stride;
     }
     return w->memory;
 }
@@ -98,25 +100,26 @@ static unsigned char *set_walk(box_walk *w, const void *data, const box_strides 
  * dimension. */
 static void advance(box_walk *w, uint32_t d, uint64_t n) {
     const box_strides *s = w->strides;
-    w->memory += (int64_t)n * s->loop[d].step;
+    w->memory += (int64_t)n * s->loop[d].stride;
     w->index[d] += n;
     for (; w->index[d] == s->loop[d].count; d++) {
-        w->memory -= (int64_t)s->loop[d].count * s->loop[d].step;
+        w->memory -= (int64_t)s->loop[d].count * s->loop[d].stride;
         w->index[d] = 0;
         if (d + 1 == s->dims) return; /* all runs are done */
-        w->memory += s->loop[d + 1].step;
+        w->memory += s->loop[d + 1].stride;
         w->index[d + 1]++;
     }
 }
 
 #define COPY_EACH(bytes)                                                                           \
     case bytes:                                                                                    \
-        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);     \
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, bytes); \
         break
 
-/* Copies n runs. They are from_step apart in the source, and to_step apart in the destination. */
-static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *from,
-                      int64_t from_step, uint64_t run_bytes, int64_t n) {
+/* Copies n runs. They are from_stride apart in the source, and to_stride apart in the destination.
+ */
+static void copy_runs(unsigned char *to, int64_t to_stride, const unsigned char *from,
+                      int64_t from_stride, uint64_t run_bytes, int64_t n) {
     switch (run_bytes) {
         COPY_EACH(1);
         COPY_EACH(2);
@@ -124,7 +127,8 @@ static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *f
         COPY_EACH(8);
         COPY_EACH(16);
     default:
-        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, run_bytes);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + i * to_stride, from + i * from_stride, run_bytes);
     }
 }
 
@@ -153,9 +157,9 @@ static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
     unsigned char *dense = w->dense;
     for (uint64_t i = 0; i < block; i++, dense += run) {
         if (w->to_memory)
-            copy_runs(w->memory, near->step, dense, apart, s->run_bytes, (int64_t)n);
+            copy_runs(w->memory, near->stride, dense, apart, s->run_bytes, (int64_t)n);
         else
-            copy_runs(dense, apart, w->memory, near->step, s->run_bytes, (int64_t)n);
+            copy_runs(dense, apart, w->memory, near->stride, s->run_bytes, (int64_t)n);
         advance(w, 0, 1);
     }
     advance(w, s->near, n - 1); /* the loop has advanced one step in that dimension */
@@ -167,16 +171,16 @@ static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
  * number of runs. */
 static uint64_t copy_some(box_walk *w, uint64_t most) {
     const box_strides *s = w->strides;
-    const int64_t run = (int64_t)s->run_bytes, step = s->loop[0].step;
+    const int64_t run = (int64_t)s->run_bytes, stride = s->loop[0].stride;
     if (s->near && is_at_block(w)) {
         const uint64_t block = block_of(s);
         if (most >= 2 * block) return block * copy_blocks(w, most / block, block);
     }
     const uint64_t n = core_min_u64(most, s->loop[0].count - w->index[0]);
     if (w->to_memory)
-        copy_runs(w->memory, step, w->dense, run, s->run_bytes, (int64_t)n);
+        copy_runs(w->memory, stride, w->dense, run, s->run_bytes, (int64_t)n);
     else
-        copy_runs(w->dense, run, w->memory, step, s->run_bytes, (int64_t)n);
+        copy_runs(w->dense, run, w->memory, stride, s->run_bytes, (int64_t)n);
     w->dense += (int64_t)n * run;
     advance(w, 0, n);
     return n;

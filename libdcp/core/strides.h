@@ -10,7 +10,7 @@
 
 typedef struct stride_loop {
     uint64_t count;
-    int64_t step; /* bytes from one element to the next */
+    int64_t stride; /* bytes from one element to the next */
 } stride_loop;
 
 typedef struct box_strides {

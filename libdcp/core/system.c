@@ -36,33 +36,33 @@ static struct {
 } process = {.once = PTHREAD_ONCE_INIT,
              .locks = {[CORE_LOCK_HDF5] = PTHREAD_MUTEX_INITIALIZER,
                        [CORE_LOCK_OPENED] = PTHREAD_MUTEX_INITIALIZER,
-                       [CORE_LOCK_UNSHARED] = PTHREAD_MUTEX_INITIALIZER}};
+                       [CORE_LOCK_LOCK_FILES] = PTHREAD_MUTEX_INITIALIZER}};
 
 /* Also makes jansson's seed, or waits until another thread has made it. Otherwise a child that is
  * forked while another thread makes the seed would wait for the seed for ever. */
-static void take_all(void) {
+static void acquire_all(void) {
     json_object_seed(0);
     for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++) pthread_mutex_lock(&process.locks[i]);
 }
 
-static void leave_all(void) {
+static void release_all(void) {
     for (size_t i = CORE_PROCESS_LOCKS; i-- > 0;) pthread_mutex_unlock(&process.locks[i]);
 }
 
 static void begin_child(void) {
     for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++)
         if (process.in_child[i]) process.in_child[i]();
-    leave_all();
+    release_all();
 }
 
-static void follow_forks(void) { pthread_atfork(take_all, leave_all, begin_child); }
+static void follow_forks(void) { pthread_atfork(acquire_all, release_all, begin_child); }
 
-void core_process_lock_take(core_process_lock which) {
+void core_process_lock_acquire(core_process_lock which) {
     pthread_once(&process.once, follow_forks);
     pthread_mutex_lock(&process.locks[which]);
 }
 
-bool core_process_lock_take_within(core_process_lock which, int seconds) {
+bool core_process_lock_timed_acquire(core_process_lock which, int seconds) {
     struct timespec until;
     pthread_once(&process.once, follow_forks);
     clock_gettime(CLOCK_REALTIME, &until);
@@ -70,10 +70,10 @@ bool core_process_lock_take_within(core_process_lock which, int seconds) {
     return pthread_mutex_timedlock(&process.locks[which], &until) == 0;
 }
 
-void core_process_lock_leave(core_process_lock which) {
+void core_process_lock_release(core_process_lock which) {
     pthread_mutex_unlock(&process.locks[which]);
 }
 
-void core_process_lock_tell_child(core_process_lock which, void (*fn)(void)) {
+void core_process_lock_on_fork(core_process_lock which, void (*fn)(void)) {
     process.in_child[which] = fn;
 }

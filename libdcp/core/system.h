@@ -24,7 +24,7 @@ static inline double core_clock_now(void) {
 }
 
 /* Converts a time of that clock, for functions that wait until then. */
-static inline struct timespec core_clock_time(double seconds) {
+static inline struct timespec core_clock_timespec(double seconds) {
     const time_t whole = (time_t)seconds;
     return (struct timespec){.tv_sec = whole, .tv_nsec = (long)(1e9 * (seconds - (double)whole))};
 }
@@ -49,7 +49,7 @@ typedef struct core_futex {
     _Atomic uint32_t waiting; /* processes that sleep, or are about to */
 } core_futex;
 
-static inline bool core_futex_has(core_futex *f, uint32_t count) {
+static inline bool core_futex_reached(core_futex *f, uint32_t count) {
     return (int32_t)(atomic_load(&f->count) - count) >= 0;
 }
 
@@ -63,7 +63,7 @@ static inline void core_futex_set(core_futex *f, uint32_t count) {
 
 /* Sleeps until the count changes, unless it has already reached `count`; at most `nanoseconds`.
  * Returns true if that time has passed, or if a signal has arrived, since a timer's signals may be
- * so frequent that the time never passes. May return early, so check core_futex_has again. */
+ * so frequent that the time never passes. May return early, so check core_futex_reached again. */
 static inline bool core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
     const struct timespec most = {.tv_nsec = nanoseconds};
     const uint32_t seen = atomic_load(&f->count);
@@ -103,19 +103,19 @@ static inline int core_thread_start(pthread_t *id, const pthread_attr_t *attribu
 /* A thread may take locks only in this order. A thread that holds one must not call a function of
  * the library's caller, since that function could fork. */
 typedef enum core_process_lock {
-    CORE_LOCK_HDF5,     /* h5/hdf5_lock.c: calls of HDF5, and HDF5's own state */
-    CORE_LOCK_OPENED,   /* io/descriptors.c: the list of files that are open for use */
-    CORE_LOCK_UNSHARED, /* io/descriptors.c: the list of files that a child closes */
+    CORE_LOCK_HDF5,       /* h5/hdf5_lock.c: calls of HDF5, and HDF5's own state */
+    CORE_LOCK_OPENED,     /* io/descriptors.c: the list of files that are open for use */
+    CORE_LOCK_LOCK_FILES, /* io/descriptors.c: the list of files that a child closes */
     CORE_PROCESS_LOCKS
 } core_process_lock;
 
-void core_process_lock_take(core_process_lock which);
-void core_process_lock_leave(core_process_lock which);
+void core_process_lock_acquire(core_process_lock which);
+void core_process_lock_release(core_process_lock which);
 
 /* Tries to take the lock for about `seconds` seconds. Returns true if it was taken, otherwise
  * false. */
-bool core_process_lock_take_within(core_process_lock which, int seconds);
+bool core_process_lock_timed_acquire(core_process_lock which, int seconds);
 
 /* After a fork, the child calls `fn` before anything else, while it holds all locks. The calling
  * thread must hold the lock `which`. */
-void core_process_lock_tell_child(core_process_lock which, void (*fn)(void));
+void core_process_lock_on_fork(core_process_lock which, void (*fn)(void));

@@ -5,7 +5,7 @@
 
 #include "core/system.h"
 
-void core_task_make(core_task *task, core_task_fn work, void *ctx) {
+void core_task_init(core_task *task, core_task_fn work, void *ctx) {
     *task = (core_task){.work = work, .ctx = ctx, .process = getpid()};
 }
 

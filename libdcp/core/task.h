@@ -24,7 +24,7 @@ typedef struct core_task {
     pthread_t thread;
 } core_task;
 
-void core_task_make(core_task *task, core_task_fn work, void *ctx);
+void core_task_init(core_task *task, core_task_fn work, void *ctx);
 
 /* Starts a thread for the work, named `name` (at most 15 characters). If that is not possible,
  * has_thread stays false. */

@@ -38,7 +38,7 @@ int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out,
         return core_fail_memory(err, slots * RANGES * sizeof *s->ranges);
     }
     s->of = device;
-    int code = core_sized_take(&s->device, sizeof s->device, device, "DCP_DEVICE_INIT", err);
+    int code = core_sized_copy_in(&s->device, sizeof s->device, device, "DCP_DEVICE_INIT", err);
     if (code) return open_failed(s, code);
     s->slots = (unsigned)slots;
     code = s->device.open(s->device.ctx, s->slots, &s->stream);
@@ -68,20 +68,20 @@ void device_staging_close(staging *s) {
     free(s);
 }
 
-int device_staging_follow(staging *s, dcp_error *err) {
+int device_staging_order_after(staging *s, dcp_error *err) {
     int code = s->device.follow(s->device.ctx, s->stream);
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
 /* Waits for the stream's operations, even if some of them failed. */
-static void device_staging_settle(const staging *s) {
+static void device_staging_wait_all(const staging *s) {
     if (!s->device.record(s->device.ctx, s->stream, 0)) s->device.wait(s->device.ctx, s->stream, 0);
 }
 
 void device_staging_cut(staging *s, unsigned n) {
     bool in_flight = false;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
-    if (in_flight) device_staging_settle(s);
+    if (in_flight) device_staging_wait_all(s);
     assert(n > 0 && n <= s->slots);
     unsigned each = s->slots / n;
     s->n = n;
@@ -250,7 +250,7 @@ int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err) {
     int status = device_staging_send(s, &pinned->batch, STAGING_TO_HOST, err);
     if (!status) status = device_staging_arrive(s, &pinned->batch, err);
     if (status) { /* wait, so that nothing is copied into the memory after the return */
-        device_staging_settle(s);
+        device_staging_wait_all(s);
         pinned->batch.in_flight = false;
     }
     return status;

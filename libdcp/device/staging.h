@@ -56,7 +56,7 @@ int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out,
 void device_staging_close(staging *s);
 
 /* Orders all later copies after the program's work so far. */
-int device_staging_follow(staging *s, dcp_error *err);
+int device_staging_order_after(staging *s, dcp_error *err);
 
 /* Waits for copies in flight, even if they failed, and divides the memory into n empty batches, 1
  * to s->slots. */

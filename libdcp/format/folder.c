@@ -17,7 +17,7 @@
 #include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
-#include "io/look.h"
+#include "io/entries.h"
 
 #define NAME_BYTES sizeof(((dcp_step *)0)->name)
 
@@ -120,7 +120,7 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
     dcp_step step;
     bool is_folder;
     if (!parse_name(e->d_name, &step)) return DCP_OK;
-    const int status = io_look_is_folder(of, l->dir, e, &is_folder, err);
+    const int status = io_entry_is_folder(of, l->dir, e, &is_folder, err);
     return status || !is_folder ? status : append_step(l, &step, err);
 }
 
@@ -130,7 +130,7 @@ static int list_directory(int at, const char *name, const char *dir, dcp_step **
                           dcp_error *err) {
     folder_listing l = {.dir = dir};
     dcp_error why;
-    const int status = io_look_through(at, name, dir, take_entry, &l, &why);
+    const int status = io_visit_entries(at, name, dir, take_entry, &l, &why);
     if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {
         free(l.steps);
         const bool is_file = status == DCP_ERR_NOT_FOUND;
@@ -170,7 +170,7 @@ int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n,
     return comm_allreduce(comm, next, 1, DCP_REDUCE_MAX, err);
 }
 
-void format_list_tell_set_aside(const char *dir, char *text, size_t size) {
+void format_list_describe_set_aside(const char *dir, char *text, size_t size) {
     dcp_step *steps = NULL;
     size_t n = 0;
     char name[NAME_BYTES];
@@ -195,7 +195,7 @@ int format_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *e
     const dcp_step *newest = find_newest_row(steps, n, UINT64_MAX);
     if (!newest) {
         char aside[PATH_MAX + 256];
-        format_list_tell_set_aside(dir, aside, sizeof aside);
+        format_list_describe_set_aside(dir, aside, sizeof aside);
         status = core_fail_path(
             core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s%s", dir, aside),
             dir, err);
@@ -232,7 +232,7 @@ static int take_world(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
 
 int format_folder_world(const char *folder, int below, int *world, dcp_error *err) {
     world_search search = {below, 0};
-    const int status = io_look_through(AT_FDCWD, folder, folder, take_world, &search, err);
+    const int status = io_visit_entries(AT_FDCWD, folder, folder, take_world, &search, err);
     if (!status) *world = search.found;
     return status;
 }
@@ -251,7 +251,7 @@ int format_folder_check_file(const char *folder, dcp_layout layout, size_t i, si
                              dcp_error *err) {
     char *path = format_folder_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
-    int status = io_look(AT_FDCWD, path, NULL, err);
+    int status = io_stat(AT_FDCWD, path, NULL, err);
     if (status == DCP_ERR_NOT_FOUND)
         status = core_fail_path(core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path), path, err);
     free(path);
@@ -302,7 +302,7 @@ static int take_surplus(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
 int format_folder_surplus(const char *folder, dcp_layout layout, size_t files,
                           void (*fn)(void *ctx, const char *name), void *ctx, dcp_error *err) {
     surplus_search search = {layout, files, fn, ctx};
-    return io_look_through(AT_FDCWD, folder, folder, take_surplus, &search, err);
+    return io_visit_entries(AT_FDCWD, folder, folder, take_surplus, &search, err);
 }
 
 int format_folder_shards(const char *folder, int world, unsigned char *here, int *n,

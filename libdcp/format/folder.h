@@ -29,7 +29,7 @@ int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n,
 /* Writes the end of the message that says that no step exists. If steps in `dir` were set aside by
  * a run that went back and has saved nothing since, it names the newest of them and how to continue
  * from it; otherwise it is "". */
-void format_list_tell_set_aside(const char *dir, char *text, size_t size);
+void format_list_describe_set_aside(const char *dir, char *text, size_t size);
 
 /* Writes "step-00000120", preceded by `prefix` ("", ".tmp-", ".abandoned-"), into name[64]. */
 void format_name_write(char *name, const char *prefix, uint64_t step);
@@ -45,7 +45,7 @@ int format_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *ste
 
 /* Functions that determine which files a step's folder has, and which are missing. A file that
  * cannot be looked up counts neither as present nor as missing: the status is DCP_ERR_IO or
- * DCP_ERR_NO_MEMORY (io/look.h). */
+ * DCP_ERR_NO_MEMORY (io/entries.h). */
 
 /* Finds layout and number of files of a step's folder. Returns DCP_ERR_CORRUPT if a file is
  * missing, DCP_ERR_NOT_FOUND if the folder is missing. */

@@ -19,11 +19,11 @@
 #define PATIENCE 100 /* times 1 ms; much longer than a writer takes from claim to rename */
 
 /* Locks about.json. Returns NULL if that fails; errno says why. */
-static io_unshared *take_lock(int folder_fd, int flags, short type) {
+static io_lock_file *take_lock(int folder_fd, int flags, short type) {
     struct flock whole = {.l_type = type, .l_whence = SEEK_SET};
-    io_unshared *file = io_unshared_open(folder_fd, LOCKED_FILE, flags, NULL);
+    io_lock_file *file = io_lock_file_open(folder_fd, LOCKED_FILE, flags, NULL);
     if (!file || !fcntl(file->fd, F_OFD_SETLK, &whole)) return file;
-    io_unshared_close(file);
+    io_lock_file_close(file);
     return NULL;
 }
 
@@ -62,7 +62,7 @@ bool format_hold_is_named(const format_hold *hold) {
 
 void format_hold_close(format_hold *hold) {
     if (!hold) return;
-    io_unshared_close(hold->lock);
+    io_lock_file_close(hold->lock);
     close(hold->folder_fd);
     free(hold->path);
     free(hold);
@@ -102,7 +102,7 @@ bool format_hold_is_held(int dir_fd, const char *name) {
 /* A step to which this process may not write cannot be claimed, so only holds are checked. A reader
  * may come after this check, before the caller renames the step. Then either the reader finds that
  * the step has lost its name, or the caller finds the reader's lock before it removes the files. */
-bool format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
+bool format_hold_claim(int dir_fd, const char *name, io_lock_file **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;
     if (folder_fd < 0) return !may_be_held(errno);
@@ -114,7 +114,7 @@ bool format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
     return !may_be_held(code);
 }
 
-void format_hold_unclaim(io_unshared *claim) { io_unshared_close(claim); }
+void format_hold_unclaim(io_lock_file *claim) { io_lock_file_close(claim); }
 
 /* A reader's hold on a step, for programs. */
 

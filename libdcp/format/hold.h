@@ -20,9 +20,9 @@
 
 typedef struct format_hold {
     int folder_fd;
-    io_unshared *lock; /* NULL: no lock */
-    char *path;        /* the path by which the folder was opened */
-    bool is_claimed;   /* the step could not be locked because a writer has claimed it */
+    io_lock_file *lock; /* NULL: no lock */
+    char *path;         /* the path by which the folder was opened */
+    bool is_claimed;    /* the step could not be locked because a writer has claimed it */
 } format_hold;
 
 /* Opens the folder and, if `locks` is not 0, tries to lock the step. If only the lock fails,
@@ -45,7 +45,7 @@ bool format_hold_is_held(int dir_fd, const char *name);
 /* Claims the step for the writer, so no reader can hold it before format_hold_unclaim. Returns
  * false if a reader holds it, or if that cannot be determined. Otherwise returns true; *claim is
  * then NULL if there is nothing to lock, or if this process may not write to the step. */
-bool format_hold_claim(int dir_fd, const char *name, io_unshared **claim);
+bool format_hold_claim(int dir_fd, const char *name, io_lock_file **claim);
 
 /* NULL is ignored. */
-void format_hold_unclaim(io_unshared *claim);
+void format_hold_unclaim(io_lock_file *claim);

@@ -16,14 +16,14 @@
 #include "format/about.h"
 #include "format/folder.h"
 #include "format/tables.h"
-#include "io/look.h"
+#include "io/entries.h"
 
 /* Adds the file's size; records the newest time. */
 static int measure_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     dcp_glance *out = ctx;
     struct stat st;
     if (e->d_type == DT_DIR) return DCP_OK;
-    const int status = io_look(dirfd(of), e->d_name, &st, err);
+    const int status = io_stat(dirfd(of), e->d_name, &st, err);
     if (status == DCP_ERR_NOT_FOUND) return DCP_OK; /* removed meanwhile */
     if (status || !S_ISREG(st.st_mode)) return status;
     out->bytes += (uint64_t)st.st_size;
@@ -32,7 +32,7 @@ static int measure_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
 }
 
 static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
-    return io_look_through(AT_FDCWD, folder, folder, measure_file, out, err);
+    return io_visit_entries(AT_FDCWD, folder, folder, measure_file, out, err);
 }
 
 /* Returns the member's value if it lies between `least` and INT_MAX, otherwise `otherwise`. */
@@ -152,6 +152,6 @@ int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     if (status) return status;
     dcp_glance seen = {.size = sizeof seen, .written = -1, .survives = -1};
     status = glance(step_path, &seen, err);
-    core_sized_give(out, &seen, sizeof seen);
+    core_sized_copy_out(out, &seen, sizeof seen);
     return status;
 }

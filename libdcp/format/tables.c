@@ -185,11 +185,11 @@ int format_tables_read(format_file *file, dcp_error *err) {
 
 void format_tables_prepare(format_file *file) {
     if (file->file.is_on_use) return;
-    io_use_prepare(&file->file, file->folder, file->path, IO_READ);
-    io_use_prepare(&file->plain, file->folder, file->path, IO_READ_BUFFERED);
+    io_fd_prepare(&file->file, file->folder, file->path, IO_READ);
+    io_fd_prepare(&file->plain, file->folder, file->path, IO_READ_BUFFERED);
 }
 
-void format_tables_forget(format_file *file) {
+void format_tables_free_rows(format_file *file) {
     free(file->rows);
     free(file->crcs);
     file->rows = NULL;
@@ -197,9 +197,9 @@ void format_tables_forget(format_file *file) {
 }
 
 void format_tables_free(format_file *file) {
-    io_use_close(&file->file);
-    io_use_close(&file->plain);
-    format_tables_forget(file);
+    io_fd_close(&file->file);
+    io_fd_close(&file->plain);
+    format_tables_free_rows(file);
     free(file->path);
     free(file->meta);
     free(file->block_places);
@@ -216,17 +216,17 @@ static int check_visible(const format_file *file, dcp_error *err) {
 
 int format_file_read(format_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err) {
     int status = check_visible(file, err);
-    if (!status) status = io_use_begin(&file->plain, err);
+    if (!status) status = io_fd_acquire(&file->plain, err);
     if (status) return status;
     status = io_read_plain(file->plain.fd, to, bytes, offset, file->path, err);
-    io_use_end(&file->plain);
+    io_fd_release(&file->plain);
     return status;
 }
 
 void format_file_will_read(format_file *file, uint64_t offset, uint64_t bytes) {
-    if (file->hidden || io_use_begin(&file->plain, NULL)) return;
+    if (file->hidden || io_fd_acquire(&file->plain, NULL)) return;
     posix_fadvise(file->plain.fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
-    io_use_end(&file->plain);
+    io_fd_release(&file->plain);
 }
 
 /* Continues the raw checksum with bytes [start, end) of the file. */

@@ -46,7 +46,7 @@ int format_tables_pack(const format_file *file, unsigned char **packed, uint64_t
  * prepared. */
 void format_tables_prepare(format_file *file);
 /* Frees the rows and the blocks' checksums, but not the user block and the meta. */
-void format_tables_forget(format_file *file);
+void format_tables_free_rows(format_file *file);
 void format_tables_free(format_file *file);
 
 /* Reads all the bytes through the page cache, or fails. Several threads may read at once. Returns

@@ -18,8 +18,8 @@ static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_fai
 }
 
 /* HDF5 calls this when a function of its interface fails. */
-static herr_t note_failure(hid_t errors, void *turn) {
-    return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
+static herr_t note_failure(hid_t errors, void *section) {
+    return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_section *)section)->io_failed);
 }
 
 /* State of the handlers below, which run at the end of the process; guarded by the lock. */
@@ -31,7 +31,7 @@ static struct { bool is_followed, has_lock; } at_exit;
  * disk. */
 static void close_at_exit(void) {
     enum { PATIENCE_S = 2 };
-    if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;
+    if (!core_process_lock_timed_acquire(CORE_LOCK_HDF5, PATIENCE_S)) return;
     at_exit.has_lock = true;
     H5close();
 }
@@ -39,7 +39,7 @@ static void close_at_exit(void) {
 static void leave_at_exit(void) {
     if (!at_exit.has_lock) return;
     at_exit.has_lock = false;
-    core_process_lock_leave(CORE_LOCK_HDF5);
+    core_process_lock_release(CORE_LOCK_HDF5);
 }
 
 /* Handlers run in reverse order, with HDF5's between these two. */
@@ -50,18 +50,18 @@ static void follow_exit(void) {
     atexit(close_at_exit);
 }
 
-void h5_enter(h5_turn *turn) {
-    core_process_lock_take(CORE_LOCK_HDF5);
+void h5_enter(h5_section *section) {
+    core_process_lock_acquire(CORE_LOCK_HDF5);
     if (!at_exit.is_followed) follow_exit();
-    turn->io_failed = 0;
-    H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
-    H5Eset_auto2(H5E_DEFAULT, note_failure, turn);
+    section->io_failed = 0;
+    H5Eget_auto2(H5E_DEFAULT, &section->print, &section->print_data);
+    H5Eset_auto2(H5E_DEFAULT, note_failure, section);
     errno = 0;
 }
 
-void h5_leave(const h5_turn *turn) {
-    H5Eset_auto2(H5E_DEFAULT, turn->print, turn->print_data);
-    core_process_lock_leave(CORE_LOCK_HDF5);
+void h5_leave(const h5_section *section) {
+    H5Eset_auto2(H5E_DEFAULT, section->print, section->print_data);
+    core_process_lock_release(CORE_LOCK_HDF5);
 }
 
 static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {

@@ -110,14 +110,14 @@ static int close_through_scratch(h5_file *f, dcp_error *err) {
 }
 
 int h5_parallel_open(const char *path, bool writing, h5_file **out, dcp_error *err) {
-    h5_turn turn;
+    h5_section section;
     h5_file *f = calloc(1, sizeof *f);
     if (!f) return core_fail_memory(err, sizeof *f);
     *f = (h5_file){-1, -1, -1, MPI_FILE_NULL, NULL, writing, path};
-    h5_enter(&turn);
+    h5_enter(&section);
     int status = open_file(f, err);
     if (!status && writing) status = open_scratch(f, err);
-    h5_leave(&turn);
+    h5_leave(&section);
     if (status)
         h5_parallel_close(f, NULL);
     else
@@ -132,13 +132,13 @@ static void close_dataset(h5_file *f) {
 }
 
 int h5_parallel_close(h5_file *f, dcp_error *err) {
-    h5_turn turn;
+    h5_section section;
     if (!f) return DCP_OK;
-    h5_enter(&turn);
+    h5_enter(&section);
     close_dataset(f);
     int status = f->scratch != MPI_FILE_NULL ? close_through_scratch(f, err) : DCP_OK;
     if (f->file >= 0 && H5Fclose(f->file) < 0 && !status) status = h5_fail(err, "close", f->path);
-    h5_leave(&turn);
+    h5_leave(&section);
     free(f);
     return status;
 }
@@ -152,13 +152,13 @@ static herr_t follow_nowhere(const char *parent_file, const char *parent_group,
 }
 
 /* Does not follow links into other files. */
-static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_error *err) {
+static int open_dataset(h5_file *f, const char *path, const h5_section *section, dcp_error *err) {
     hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
     if (dapl >= 0 && H5Pset_elink_cb(dapl, follow_nowhere, NULL) >= 0)
         f->dataset = H5Dopen2(f->file, path, dapl);
     int status = f->dataset < 0 ? h5_fail(err, "open dataset", path) : DCP_OK;
     H5Pclose(dapl);
-    if (!status || f->writing || turn->io_failed) return status;
+    if (!status || f->writing || section->io_failed) return status;
     return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, f->path,
                                          "HDF5 metadata: dataset %s can't be opened", path),
                             path, err);
@@ -193,16 +193,17 @@ static bool has_shape(hid_t dataset, const format_row *row) {
     return same;
 }
 
-static int turn_to(h5_file *f, const format_row *row, const h5_turn *turn, dcp_error *err) {
+static int select_dataset(h5_file *f, const format_row *row, const h5_section *section,
+                          dcp_error *err) {
     close_dataset(f);
     f->row = row;
-    int status = open_dataset(f, row->tensor.path, turn, err);
+    int status = open_dataset(f, row->tensor.path, section, err);
     if (status) return status;
     f->type = h5_dtype(row->tensor.dtype);
     if (is_plain(f->dataset, row->offset) && has_type(f->dataset, f->type) &&
         has_shape(f->dataset, row))
         return DCP_OK;
-    if (turn->io_failed)
+    if (section->io_failed)
         return core_fail_tensor(core_fail_at(err, DCP_ERR_IO, f->path,
                                              "HDF5 can't read the metadata of dataset %s",
                                              row->tensor.path),
@@ -216,12 +217,12 @@ static int turn_to(h5_file *f, const format_row *row, const h5_turn *turn, dcp_e
 }
 
 int h5_parallel_dataset(h5_file *f, const format_row *row, dcp_error *err) {
-    h5_turn turn;
+    h5_section section;
     if (f->dataset >= 0 && f->row == row) return DCP_OK;
-    h5_enter(&turn);
-    int status = turn_to(f, row, &turn, err);
+    h5_enter(&section);
+    int status = select_dataset(f, row, &section, err);
     if (status) close_dataset(f);
-    h5_leave(&turn);
+    h5_leave(&section);
     return status;
 }
 
@@ -258,28 +259,28 @@ static void spaces_close(spaces s) {
 }
 
 int h5_parallel_write(h5_file *f, const dcp_box *box, const void *data, dcp_error *err) {
-    h5_turn turn;
+    h5_section section;
     int status = DCP_OK;
-    h5_enter(&turn);
+    h5_enter(&section);
     spaces s = select_both(f, box, box);
     if (s.file < 0 || s.memory < 0 ||
         H5Dwrite(f->dataset, f->type, s.memory, s.file, H5P_DEFAULT, data) < 0)
         status = h5_fail(err, "write", f->path);
     spaces_close(s);
-    h5_leave(&turn);
+    h5_leave(&section);
     return status;
 }
 
 int h5_parallel_read(h5_file *f, const dcp_box *box, const dcp_box *held, void *memory,
                      dcp_error *err) {
-    h5_turn turn;
+    h5_section section;
     int status = DCP_OK;
-    h5_enter(&turn);
+    h5_enter(&section);
     spaces s = select_both(f, held, box);
     if (s.file < 0 || s.memory < 0 ||
         H5Dread(f->dataset, f->type, s.memory, s.file, H5P_DEFAULT, memory) < 0)
         status = h5_fail(err, "read", f->path);
     spaces_close(s);
-    h5_leave(&turn);
+    h5_leave(&section);
     return status;
 }

@@ -23,7 +23,7 @@
 #include "h5/memory.h"
 #include "h5/types.h"
 
-#define ROWS_UNASKED 64
+#define ROWS_PER_POLL 64
 
 typedef struct layout_builder {
     hid_t driver;      /* registered until the file is closed, which uses its functions */
@@ -232,31 +232,31 @@ static hsize_t metadata_guess(const format_row *rows, size_t n) {
     return core_round_to_pages(bytes);
 }
 
-/* The turn ends before the call and begins again after it: the caller's function may call the
- * library, which would wait for the end of the turn. */
-static int ask_outside(h5_turn *turn, const h5_asked *asked, dcp_error *err) {
-    h5_leave(turn);
-    const int status = asked->ask(asked->ctx, err);
-    h5_enter(turn);
+/* The critical section ends before the call and begins again after it: the caller's function may
+ * call the library, which would wait for the end of the critical section. */
+static int poll_outside(h5_section *section, const h5_poll *poll, dcp_error *err) {
+    h5_leave(section);
+    const int status = poll->fn(poll->ctx, err);
+    h5_enter(section);
     return status;
 }
 
-static int make_rows(layout_builder *b, format_row *rows, size_t n, h5_turn *turn,
-                     const h5_asked *asked, dcp_error *err) {
+static int make_rows(layout_builder *b, format_row *rows, size_t n, h5_section *section,
+                     const h5_poll *poll, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {
-        if (asked && i % ROWS_UNASKED == 0) status = ask_outside(turn, asked, err);
+        if (poll && i % ROWS_PER_POLL == 0) status = poll_outside(section, poll, err);
         if (!status) status = make_row(b, &rows[i], err);
     }
     return status;
 }
 
 static int lay_out_file(int fd, format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                        h5_turn *turn, const h5_asked *asked, h5_skeleton *s, dcp_error *err) {
+                        h5_section *section, const h5_poll *poll, h5_skeleton *s, dcp_error *err) {
     layout_builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
     int status = builder_open(&b, fd, true, &how, err);
-    if (!status) status = make_rows(&b, rows, n, turn, asked, err);
+    if (!status) status = make_rows(&b, rows, n, section, poll, err);
     int closed = builder_close(&b, status ? NULL : err);
     if (status || closed) return status ? status : closed;
     how.threshold = 1;
@@ -384,7 +384,7 @@ static int refuse_too_large(const format_row *rows, size_t n, dcp_error *err) {
 }
 
 int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      const h5_asked *asked, h5_skeleton *out, dcp_error *err) {
+                      const h5_poll *poll, h5_skeleton *out, dcp_error *err) {
     h5_skeleton s = {0};
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
@@ -392,10 +392,10 @@ int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t me
     if (status) return status;
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
     if (fd < 0) return fail_in_memory(err, "make a memory file for", "the layout");
-    h5_turn turn;
-    h5_enter(&turn);
-    status = lay_out_file(fd, rows, n, layout, meta_bytes, &turn, asked, &s, err);
-    h5_leave(&turn);
+    h5_section section;
+    h5_enter(&section);
+    status = lay_out_file(fd, rows, n, layout, meta_bytes, &section, poll, &s, err);
+    h5_leave(&section);
     if (!status) status = file_size(fd, &s, err);
     if (!status) status = collect_gaps(fd, rows, n, &s, err);
     close(fd);

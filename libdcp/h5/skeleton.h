@@ -20,18 +20,18 @@ typedef struct h5_skeleton {
     size_t n_runs;
 } h5_skeleton;
 
-/* Called every few rows, outside a turn (h5/hdf5_lock.h): a result other than DCP_OK ends the
- * work. */
-typedef struct h5_asked {
-    int (*ask)(void *ctx, dcp_error *err);
+/* Called every few rows, outside a critical section (h5/hdf5_lock.h): a result other than DCP_OK
+ * ends the work. */
+typedef struct h5_poll {
+    int (*fn)(void *ctx, dcp_error *err);
     void *ctx;
-} h5_asked;
+} h5_poll;
 
 /* Lays out one dataset per row (its shape is the row's box) and the three tables; sets each row's
- * offset. Rows must be sorted by path. meta_bytes is the length of /dcp/meta. `asked` may be NULL.
+ * offset. Rows must be sorted by path. meta_bytes is the length of /dcp/meta. `poll` may be NULL.
  * Equal arguments give equal results. */
 int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      const h5_asked *asked, h5_skeleton *out, dcp_error *err);
+                      const h5_poll *poll, h5_skeleton *out, dcp_error *err);
 void h5_skeleton_free(h5_skeleton *s);
 
 /* Computes the CRC-64 of all bytes of the file that are neither user block nor tensor data, in file

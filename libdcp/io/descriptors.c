@@ -22,7 +22,7 @@ static struct {
     unsigned n, in_use; /* in_use: in a forked child, includes uses by its parent's other threads */
 } opened;
 
-unsigned io_use_most(void) {
+unsigned io_fd_cache_limit(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur / 4 > MOST_OPEN) return MOST_OPEN;
     return limit.rlim_cur / 4 < LEAST_OPEN ? LEAST_OPEN : (unsigned)limit.rlim_cur / 4;
@@ -59,7 +59,7 @@ static void make_room(unsigned most) {
     }
 }
 
-void io_use_prepare(io_file *file, int folder, const char *path, io_access access) {
+void io_fd_prepare(io_file *file, int folder, const char *path, io_access access) {
     *file = (io_file){.fd = -1,
                       .memory_align = 1,
                       .path = path,
@@ -68,23 +68,23 @@ void io_use_prepare(io_file *file, int folder, const char *path, io_access acces
                       .is_on_use = true};
 }
 
-void io_use_lend(io_file *file, io_access access) {
+void io_fd_adopt(io_file *file, io_access access) {
     file->folder = AT_FDCWD;
     file->access = access;
     file->is_on_use = true;
-    core_process_lock_take(CORE_LOCK_OPENED);
-    make_room(io_use_most());
+    core_process_lock_acquire(CORE_LOCK_OPENED);
+    make_room(io_fd_cache_limit());
     append_file(file);
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    core_process_lock_release(CORE_LOCK_OPENED);
 }
 
 static int open_file(const io_file *file, io_file *out, dcp_error *err) {
     errno = 0;
     int status = io_open_in(file->folder, file->path, file->access, out, err);
     if (!status || (errno != EMFILE && errno != ENFILE)) return status;
-    core_process_lock_take(CORE_LOCK_OPENED);
+    core_process_lock_acquire(CORE_LOCK_OPENED);
     make_room(1); /* other code has used up the descriptors */
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    core_process_lock_release(CORE_LOCK_OPENED);
     return io_open_in(file->folder, file->path, file->access, out, err);
 }
 
@@ -92,10 +92,10 @@ static int open_file(const io_file *file, io_file *out, dcp_error *err) {
  * first. */
 static int open_for_use(io_file *file, dcp_error *err) {
     io_file found = {.fd = -1};
-    make_room(io_use_most());
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    make_room(io_fd_cache_limit());
+    core_process_lock_release(CORE_LOCK_OPENED);
     int status = open_file(file, &found, err);
-    core_process_lock_take(CORE_LOCK_OPENED);
+    core_process_lock_acquire(CORE_LOCK_OPENED);
     if (status) return status;
     if (file->fd >= 0) {
         io_close(&found);
@@ -108,10 +108,10 @@ static int open_for_use(io_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-int io_use_begin(io_file *file, dcp_error *err) {
+int io_fd_acquire(io_file *file, dcp_error *err) {
     int status = DCP_OK;
     if (!file->is_on_use) return DCP_OK;
-    core_process_lock_take(CORE_LOCK_OPENED);
+    core_process_lock_acquire(CORE_LOCK_OPENED);
     if (file->failed) {
         errno = file->failed;
         status = core_fail_errno(err, "sync", file->path);
@@ -119,13 +119,13 @@ int io_use_begin(io_file *file, dcp_error *err) {
         status = open_for_use(file, err);
     }
     if (!status && !file->users++) opened.in_use++;
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    core_process_lock_release(CORE_LOCK_OPENED);
     return status;
 }
 
-void io_use_end(io_file *file) {
+void io_fd_release(io_file *file) {
     if (!file->is_on_use) return;
-    core_process_lock_take(CORE_LOCK_OPENED);
+    core_process_lock_acquire(CORE_LOCK_OPENED);
     assert(file->users > 0);
     if (!--file->users) {
         assert(opened.in_use > 0);
@@ -133,52 +133,52 @@ void io_use_end(io_file *file) {
         unlink_file(file);
         append_file(file);
     }
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    core_process_lock_release(CORE_LOCK_OPENED);
 }
 
-bool io_use_is_full(const io_file *file) {
+bool io_fd_cache_is_full(const io_file *file) {
     if (!file->is_on_use) return false;
-    core_process_lock_take(CORE_LOCK_OPENED);
-    bool full = file->fd < 0 && opened.in_use >= io_use_most();
-    core_process_lock_leave(CORE_LOCK_OPENED);
+    core_process_lock_acquire(CORE_LOCK_OPENED);
+    bool full = file->fd < 0 && opened.in_use >= io_fd_cache_limit();
+    core_process_lock_release(CORE_LOCK_OPENED);
     return full;
 }
 
-void io_use_close(io_file *file) {
+void io_fd_close(io_file *file) {
     if (file->is_on_use && file->fd >= 0) {
-        core_process_lock_take(CORE_LOCK_OPENED);
+        core_process_lock_acquire(CORE_LOCK_OPENED);
         unlink_file(file);
         if (file->users) opened.in_use--;
-        core_process_lock_leave(CORE_LOCK_OPENED);
+        core_process_lock_release(CORE_LOCK_OPENED);
     }
     file->is_on_use = false;
     io_close(file);
 }
 
-/* A fork holds the lock, so at the moment of a fork every io_unshared that is open is in the list.
+/* A fork holds the lock, so at the moment of a fork every io_lock_file that is open is in the list.
  * Only system calls are made while the lock is held. */
 
-static io_unshared *files;
+static io_lock_file *files;
 
-static void lock_files(void) { core_process_lock_take(CORE_LOCK_UNSHARED); }
-static void unlock_files(void) { core_process_lock_leave(CORE_LOCK_UNSHARED); }
+static void lock_files(void) { core_process_lock_acquire(CORE_LOCK_LOCK_FILES); }
+static void unlock_files(void) { core_process_lock_release(CORE_LOCK_LOCK_FILES); }
 
 static void drop_in_child(void) {
-    for (io_unshared *f = files; f; f = f->next) {
+    for (io_lock_file *f = files; f; f = f->next) {
         close(f->fd);
         f->fd = -1;
     }
     files = NULL;
 }
 
-io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag) {
-    io_unshared *file = malloc(sizeof *file);
+io_lock_file *io_lock_file_open(int dir_fd, const char *name, int flags, const char *tag) {
+    io_lock_file *file = malloc(sizeof *file);
     if (!file) return NULL;
     lock_files();
-    core_process_lock_tell_child(CORE_LOCK_UNSHARED, drop_in_child);
+    core_process_lock_on_fork(CORE_LOCK_LOCK_FILES, drop_in_child);
     int fd = openat(dir_fd, name, flags | O_CLOEXEC, 0666);
     if (fd >= 0) {
-        *file = (io_unshared){fd, getpid(), tag, files};
+        *file = (io_lock_file){fd, getpid(), tag, files};
         files = file;
     }
     unlock_files();
@@ -188,12 +188,12 @@ io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const cha
     return errno = code, NULL;
 }
 
-void io_unshared_close(io_unshared *file) {
+void io_lock_file_close(io_lock_file *file) {
     struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     int code = errno;
     if (!file) return;
     lock_files();
-    io_unshared **at = &files;
+    io_lock_file **at = &files;
     while (*at && *at != file) at = &(*at)->next;
     if (*at) *at = file->next;
     if (file->fd >= 0) {
@@ -205,10 +205,10 @@ void io_unshared_close(io_unshared *file) {
     errno = code;
 }
 
-bool io_unshared_has(const char *tag) {
+bool io_lock_file_has(const char *tag) {
     bool found = false;
     lock_files();
-    for (const io_unshared *f = files; f; f = f->next) found |= f->tag && !strcmp(f->tag, tag);
+    for (const io_lock_file *f = files; f; f = f->next) found |= f->tag && !strcmp(f->tag, tag);
     unlock_files();
     return found;
 }

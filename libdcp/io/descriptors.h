@@ -11,50 +11,50 @@
  * most recently used files remain open. Their number in the whole process is a quarter of
  * RLIMIT_NOFILE, but at least 8 and at most 64. Any thread may call these functions. */
 
-/* Prepares a file that will be opened when it is used: by io_use_begin, or by the requests of
+/* Prepares a file that will be opened when it is used: by io_fd_acquire, or by the requests of
  * queues (queue.h), which begin and end a use themselves. `file` must not move, and `path` is
- * borrowed, until io_use_close. `folder`: see io_open_regular_in. */
-void io_use_prepare(io_file *file, int folder, const char *path, io_access access);
+ * borrowed, until io_fd_close. `folder`: see io_open_regular_in. */
+void io_fd_prepare(io_file *file, int folder, const char *path, io_access access);
 
-/* Like io_use_prepare, but for a file that io_open or io_open_buffered has opened. From now on the
+/* Like io_fd_prepare, but for a file that io_open or io_open_buffered has opened. From now on the
  * file may be closed while it is not used. A file that was written is synced first. */
-void io_use_lend(io_file *file, io_access access);
+void io_fd_adopt(io_file *file, io_access access);
 
-/* Opens the file if necessary; it remains open, as file->fd, until io_use_end was called equally
+/* Opens the file if necessary; it remains open, as file->fd, until io_fd_release was called equally
  * often. Does nothing for files that are not opened on use. */
-int io_use_begin(io_file *file, dcp_error *err);
-void io_use_end(io_file *file);
+int io_fd_acquire(io_file *file, dcp_error *err);
+void io_fd_release(io_file *file);
 
-/* Returns true if io_use_begin would open one file too many because all open files are in use. */
-bool io_use_is_full(const io_file *file);
+/* Returns true if io_fd_acquire would open one file too many because all open files are in use. */
+bool io_fd_cache_is_full(const io_file *file);
 
 /* Returns how many files may remain open. */
-unsigned io_use_most(void);
+unsigned io_fd_cache_limit(void);
 
 /* Closes a file, whether it is opened on use or not. Nobody may be using it. */
-void io_use_close(io_file *file);
+void io_fd_close(io_file *file);
 
 /* Open files that forked processes don't share, for locks (F_OFD_SETLK). Such a lock belongs to the
  * open file, so a child that shares the file would hold the lock as long as it lives. So the
  * process has a list of these files, to which a file is added before it is locked. A forked child
  * closes its copies of all files in the list immediately. */
 
-typedef struct io_unshared {
+typedef struct io_lock_file {
     int fd;          /* -1 in a process that was forked since */
     pid_t process;   /* the process that opened it */
-    const char *tag; /* borrowed, for io_unshared_has; may be NULL */
-    struct io_unshared *next;
-} io_unshared;
+    const char *tag; /* borrowed, for io_lock_file_has; may be NULL */
+    struct io_lock_file *next;
+} io_lock_file;
 
 /* Opens a file by openat, or creates it if `flags` say so (mode 0666); it is closed on exec.
  * Returns NULL, with errno, on failure. */
-io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag);
+io_lock_file *io_lock_file_open(int dir_fd, const char *name, int flags, const char *tag);
 
 /* Unlocks and closes the file. Unlocking also ends the lock for copies of the descriptor in
  * processes that were made without fork(). A process other than the opener only closes and frees
  * its copy. NULL is ignored. Leaves errno unchanged. */
-void io_unshared_close(io_unshared *file);
+void io_lock_file_close(io_lock_file *file);
 
 /* Returns true if this process has opened a file with that tag. Files of a process from which it
  * was forked don't count. */
-bool io_unshared_has(const char *tag);
+bool io_lock_file_has(const char *tag);

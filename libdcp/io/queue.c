@@ -88,7 +88,7 @@ void io_queue_destroy(io_queue *q) {
 }
 
 static void retire(io_queue *q, request *r) {
-    io_use_end(r->file);
+    io_fd_release(r->file);
     r->file = NULL;
     q->pending[r->slot]--;
     q->in_flight--;
@@ -176,7 +176,7 @@ static void abandon(io_queue *q, int error) {
 /* Returns a completed request, with its result; NULL if there is none: the caller tries again if
  * any are in flight. */
 static request *take(io_queue *q) {
-    if (q->threads) return (request *)io_threads_take(q->threads);
+    if (q->threads) return (request *)io_threads_reap(q->threads);
     struct io_uring_cqe *cqe;
     unsigned naps = 0;
     for (int failed; (failed = io_uring_wait_cqe(&q->ring, &cqe));) {
@@ -238,8 +238,8 @@ static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
         keep_job_failure(q, file, &job, errno);
         return;
     }
-    while (!q->free || (q->in_flight && io_use_is_full(file))) reap(q);
-    if (q->failed || (q->failed = io_use_begin(file, &q->failure))) return;
+    while (!q->free || (q->in_flight && io_fd_cache_is_full(file))) reap(q);
+    if (q->failed || (q->failed = io_fd_acquire(file, &q->failure))) return;
     request *r = q->free;
     q->free = r->next_free;
     *r = (request){.job = job, .file = file, .slot = slot};
@@ -271,7 +271,7 @@ void io_queue_drain(io_queue *q) {
     while (q->in_flight) reap(q);
 }
 
-unsigned io_queue_next(io_queue *q) {
+unsigned io_queue_next_slot(io_queue *q) {
     unsigned slot = q->next;
     q->next = (slot + 1) % IO_SLOTS;
     io_queue_wait(q, slot);
@@ -284,14 +284,14 @@ unsigned char *io_queue_buffer(const io_queue *q, unsigned slot) {
     return q->memory + (size_t)slot * IO_SLOT_BYTES;
 }
 
-void io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double end), void *ctx) {
+void io_queue_on_wait(io_queue *q, void (*waited)(void *ctx, double begin, double end), void *ctx) {
     q->waited = waited;
     q->waited_ctx = ctx;
 }
 
 double io_queue_waited(const io_queue *q) { return q->waited_s; }
 
-uint64_t io_queue_take_written(io_queue *q) {
+uint64_t io_queue_reset_written(io_queue *q) {
     const uint64_t written = q->written;
     q->written = 0;
     return written;

@@ -17,7 +17,7 @@ int io_queue_create_threads(io_queue **out, dcp_error *err);
 void io_queue_destroy(io_queue *queue);
 
 /* Returns the next slot in turn, after waiting until none of its requests is in flight. */
-unsigned io_queue_next(io_queue *queue);
+unsigned io_queue_next_slot(io_queue *queue);
 /* Called between two saves: turns begin with the first slot again, so a small save uses the same
  * buffer each time instead of all of them in turn. Nothing may be in flight. */
 void io_queue_rewind(io_queue *queue);
@@ -27,7 +27,7 @@ unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
  * on use (descriptors.h) is in use until the request is complete. Failures are reported by
  * io_queue_status; after one, further requests are dropped. If the kernel accepts no requests for
  * some seconds, or can no longer report the results of requests in flight, these requests fail with
- * the kernel's errno. Requests are sent by io_queue_send, io_queue_next and all functions that
+ * the kernel's errno. Requests are sent by io_queue_send, io_queue_next_slot and all functions that
  * wait, so all requests of a slot go to the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
@@ -41,11 +41,12 @@ void io_queue_drain(io_queue *queue);
 /* Returns the number of seconds spent waiting for requests so far. */
 double io_queue_waited(const io_queue *queue);
 /* Returns the number of bytes of all write requests since the last call. */
-uint64_t io_queue_take_written(io_queue *queue);
+uint64_t io_queue_reset_written(io_queue *queue);
 
 /* From now on, `waited` is called after each wait, with the times at which the wait began and ended
  * (core_clock_now). NULL: nothing is called. */
-void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end), void *ctx);
+void io_queue_on_wait(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
+                      void *ctx);
 
 /* Returns the first failure of any request so far. */
 int io_queue_status(const io_queue *queue, dcp_error *err);

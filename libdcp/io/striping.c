@@ -27,7 +27,7 @@
 #define LEAST_BYTES 65536u                               /* LOV_MIN_STRIPE_SIZE, also the unit */
 #define MOST_SERVERS 2000                                /* LOV_MAX_STRIPE_COUNT */
 
-bool io_striping_is_asked(const io_striping *asked) { return asked->count || asked->bytes; }
+bool io_striping_is_requested(const io_striping *asked) { return asked->count || asked->bytes; }
 
 int io_striping_check(const io_striping *asked, dcp_error *err) {
     if (asked->count < IO_STRIPING_ALL || asked->count > MOST_SERVERS)
@@ -55,7 +55,7 @@ static bool has_own_layout(const char *folder) {
 bool io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
                         uint64_t writers, io_striping *out) {
     *out = *asked;
-    if (!io_striping_is_asked(asked) && has_own_layout(folder)) return false;
+    if (!io_striping_is_requested(asked) && has_own_layout(folder)) return false;
     if (!out->bytes) out->bytes = IO_SLOT_BYTES;
     if (out->count) return true;
     uint64_t count = (file_bytes + out->bytes - 1) / out->bytes;

@@ -24,7 +24,7 @@ typedef struct io_striping {
 int io_striping_check(const io_striping *asked, dcp_error *err);
 
 /* Returns true if anything is requested. */
-bool io_striping_is_asked(const io_striping *asked);
+bool io_striping_is_requested(const io_striping *asked);
 
 /* Returns true if the folder is on a Lustre file system. */
 bool io_striping_is_possible(const char *folder);

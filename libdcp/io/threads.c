@@ -109,7 +109,7 @@ void io_threads_submit(io_threads *t, io_job *job) {
     pthread_mutex_unlock(&t->lock);
 }
 
-io_job *io_threads_take(io_threads *t) {
+io_job *io_threads_reap(io_threads *t) {
     pthread_mutex_lock(&t->lock);
     while (!t->done.first) pthread_cond_wait(&t->done.changed, &t->lock);
     io_job *job = remove_first(&t->done);
@@ -130,10 +130,10 @@ static void *run_member(void *ctx) {
 }
 
 void io_threads_run(unsigned n, io_threads_fn fn, void *ctx) {
-    pthread_t ids[IO_THREADS_MOST];
-    team_member members[IO_THREADS_MOST];
+    pthread_t ids[IO_THREADS_MAX];
+    team_member members[IO_THREADS_MAX];
     unsigned started = 1;
-    for (; started < n && started < IO_THREADS_MOST; started++) {
+    for (; started < n && started < IO_THREADS_MAX; started++) {
         members[started] = (team_member){fn, ctx, started};
         if (start_thread(&ids[started], run_member, &members[started])) break;
     }

@@ -21,16 +21,16 @@ io_threads *io_threads_create(unsigned n);
 /* Nothing may be in flight. NULL is ignored. */
 void io_threads_destroy(io_threads *threads);
 
-/* Starts a job. It and its buffer must remain valid until io_threads_take has returned it. */
+/* Starts a job. It and its buffer must remain valid until io_threads_reap has returned it. */
 void io_threads_submit(io_threads *threads, io_job *job);
 /* Waits for a completed job and returns it. At least one job must be in flight. */
-io_job *io_threads_take(io_threads *threads);
+io_job *io_threads_reap(io_threads *threads);
 
-enum { IO_THREADS_MOST = 32 }; /* per team */
+enum { IO_THREADS_MAX = 32 }; /* per team */
 
 /* The work of member `number` of a team. */
 typedef void (*io_threads_fn)(void *ctx, unsigned number);
-/* Calls fn(ctx, number) for the numbers 0 to n - 1, of which there are at most IO_THREADS_MOST.
+/* Calls fn(ctx, number) for the numbers 0 to n - 1, of which there are at most IO_THREADS_MAX.
  * Number 0 runs on the calling thread, and each other number on a thread of its own. If a thread
  * can't be started, its number and all higher ones are left out. Returns when all calls have
  * ended. */

@@ -58,12 +58,12 @@ static int by_keeper(const void *a, const void *b) {
 /* Appends to `out`, as u64s: the tensor's number, the checksum, and the start and count of each
  * dimension. */
 static int pack_replica(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
-                        comm_message *out, dcp_error *err) {
+                        comm_buffer *out, dcp_error *err) {
     uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
     uint64_t head[2] = {b->tensor, 0};
     int status = sum_box(sorted, b, on_device, &head[1], err);
     if (status) return status;
-    unsigned char *at = comm_message_append(out, 16 + 16ULL * dims);
+    unsigned char *at = comm_buffer_append(out, 16 + 16ULL * dims);
     if (!at) return core_fail_memory(err, out->bytes);
     memcpy(at, head, sizeof head);
     memcpy(at + 16, b->box->box.start, 8ULL * dims);
@@ -72,7 +72,7 @@ static int pack_replica(state_tensor *const *sorted, const plan_box *b, const st
 }
 
 static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
-                         const staging *on_device, comm_message *out, uint64_t *bytes,
+                         const staging *on_device, comm_buffer *out, uint64_t *bytes,
                          dcp_error *err) {
     const plan_box **order = core_array(plan->n + 1, sizeof *order);
     size_t n = 0;
@@ -92,7 +92,7 @@ static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
 /* Returns this rank's kept box that equals `want`, or NULL. plan->boxes ascend by tensor. */
 static const plan_box *find_kept_box(state_tensor *const *sorted, const plan_boxes *plan,
                                      size_t tensor, const dcp_box *want) {
-    size_t low = core_first_from(&plan->boxes->tensor, plan->n, sizeof *plan->boxes, tensor);
+    size_t low = core_lower_bound(&plan->boxes->tensor, plan->n, sizeof *plan->boxes, tensor);
     for (; low < plan->n && plan->boxes[low].tensor == tensor; low++)
         if (plan->boxes[low].keeper && core_box_equal(core_box_dims(sorted[tensor]->tensor.ndim),
                                                       &plan->boxes[low].box->box, want))
@@ -131,7 +131,7 @@ static int compare_replica(state_tensor *const *sorted, const plan_boxes *plan, 
 }
 
 static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
-                            const staging *on_device, const comm_message *in, const uint64_t *bytes,
+                            const staging *on_device, const comm_buffer *in, const uint64_t *bytes,
                             dcp_error *err) {
     known k = {calloc(plan->n + 1, sizeof *k.crcs), calloc(plan->n + 1, 1), on_device};
     int status = k.crcs && k.done ? DCP_OK : core_fail_memory(err, plan->n * sizeof *k.crcs);
@@ -156,13 +156,13 @@ static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const p
  * out. The message of DCP_ERR_CORRUPT names the tensor and the rank. */
 static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const staging *on_device, dcp_error *err) {
-    comm_message send = {0}, receive = {0};
+    comm_buffer send = {0}, receive = {0};
     uint64_t *bytes = calloc(2 * (size_t)comm->size, sizeof *bytes);
     int status = bytes ? pack_replicas(sorted, plan, on_device, &send, bytes, err)
                        : core_fail_memory(err, 16 * (size_t)comm->size);
     uint64_t *received = bytes ? bytes + comm->size : NULL;
-    status = comm_message_agree_exchange(comm, status, COMM_READY_BYTES, &send, bytes, &receive,
-                                         received, err);
+    status = comm_buffer_agree_exchange(comm, status, COMM_READY_BYTES, &send, bytes, &receive,
+                                        received, err);
     if (!status) {
         status = compare_replicas(comm, sorted, plan, on_device, &receive, received, err);
         status = comm_agree(comm, status, err);
@@ -201,7 +201,7 @@ static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     dcp_error why = {.rank = -1};
     const bool scattered = l->ckpt->scattered;
     const bool decides = l->comm->rank == 0 || scattered || move_engine_row(l->options.engine);
-    int selected = l->given;
+    int selected = l->argument_status;
     if (!selected) selected = load_select_tensors(l->ckpt, state, &l->options, s, &why);
     if (!selected) {
         const move_engine *own = scattered ? move_engine_for_scattered()
@@ -212,7 +212,8 @@ static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
                           .tensors = plan_fingerprint(s->wanted, s->n),
                           .engine = own ? own->engine : 0};
     }
-    int status = vote_on_choice(l->comm, l->given, &l->options, l->in_flight, &c, decides, err);
+    int status =
+        vote_on_choice(l->comm, l->argument_status, &l->options, l->in_flight, &c, decides, err);
     if (status) return status;
     if (!c.is_selected) {
         status = comm_agree(l->comm, selected, &why);
@@ -252,21 +253,21 @@ static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *optio
  * soon as it can know the datasets near its boxes: immediately if its rows are READER_ROWS_HERE,
  * after the homes' answers if homes are asked, and otherwise after it has received the plan. */
 static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
-    const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, asks = load_asks_homes(l);
-    load_asking asking = {0};
+    const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, uses_homes = load_uses_homes(l);
+    load_home_request asking = {0};
     comm_vote v = {0};
     uint64_t end = UINT64_MAX;
     if (!own) own = load_cast_prepare(l, err);
     if (!own && rows_are_here) own = load_pieces_begin(l, &end, err);
-    if (!own && asks) own = load_ask_prepare(&asking, l, &end, err);
+    if (!own && uses_homes) own = load_request_prepare(&asking, l, &end, err);
     comm_vote_min(&v, &end, 1);
     int status = plan_exchange_vote(l->comm, own, l->cast.tensors, l->chosen.n, false,
-                                    asks ? &asking.homes : NULL, &v, &l->boxes, err);
-    if (!status && !rows_are_here && !asks) { /* this rank has all rows */
+                                    uses_homes ? &asking.homes : NULL, &v, &l->boxes, err);
+    if (!status && !rows_are_here && !uses_homes) { /* this rank has all rows */
         own = load_pieces_begin(l, &end, err);
-        status = comm_agree_least(l->comm, own, &end, 1, err);
+        status = comm_agree_min(l->comm, own, &end, 1, err);
     }
-    load_ask_free(&asking);
+    load_request_free(&asking);
     l->first_end = end;
     return status;
 }
@@ -331,14 +332,15 @@ struct dcp_loading {
     core_task task;
 };
 
-/* `given` is the status of the caller's arguments so far. */
+/* `argument_status` is the status of the caller's arguments so far. */
 static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                       const dcp_load_options *options) {
-    *l = (load_job){.ckpt = ckpt, .comm = ckpt->comm, .options = *options, .given = given};
+    *l =
+        (load_job){.ckpt = ckpt, .comm = ckpt->comm, .options = *options, .argument_status = given};
     l->progress =
         (move_progress){.on_progress = options->on_progress,
                         .progress_ctx = options->progress_ctx,
-                        .stop = {.asked = options->stop,
+                        .stop = {.should_stop = options->stop,
                                  .ctx = options->stop_ctx,
                                  .what = "the load",
                                  .outcome = "the contents of the state's boxes are undefined"}};
@@ -352,7 +354,7 @@ static int run_loading(void *ctx, dcp_error *err) {
 }
 
 /* Ends the load, unless it has ended. */
-static void settle_loading(reader_user *user) {
+static void wait_for_loading(reader_user *user) {
     dcp_loading *s = (dcp_loading *)user;
     dcp_checkpoint *ckpt = s->job.ckpt;
     if (!ckpt || !core_task_is_own(&s->task)) return;
@@ -377,9 +379,9 @@ static void launch_loading(dcp_loading *s) {
 static int plan_loading(dcp_loading *s, const dcp_state *state, dcp_error *err) {
     load_job *l = &s->job;
     l->in_flight = true;
-    core_task_make(&s->task, run_loading, s);
+    core_task_init(&s->task, run_loading, s);
     l->progress.stop.cancelled = &s->task.cancelled;
-    s->user.settle = settle_loading;
+    s->user.wait = wait_for_loading;
     int status = load_plan(l, state, err);
     if (!status && l->engine->is_for_any_thread)
         status = comm_duplicate(l->comm, &s->thread_comm, err);
@@ -391,8 +393,8 @@ int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_
                    dcp_loading **out, dcp_error *err) {
     dcp_load_options own;
     if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load_async: a checkpoint is needed");
-    reader_checkpoint_settle(ckpt);
-    int status = core_sized_take(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
+    reader_checkpoint_wait(ckpt);
+    int status = core_sized_copy_in(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_load_async: out is NULL");
     dcp_loading *s = calloc(1, sizeof *s);
     if (!s) {
@@ -428,11 +430,11 @@ int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *err) {
                          "process was forked: only that process can wait for it",
                          (long)loading->task.process);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
-    settle_loading(&loading->user);
+    wait_for_loading(&loading->user);
     int status = loading->task.status;
     if (status && err) *err = loading->task.error;
     if (!status) status = reportable;
-    if (!status) core_sized_give(report, &loading->job.report, sizeof loading->job.report);
+    if (!status) core_sized_copy_out(report, &loading->job.report, sizeof loading->job.report);
     free_loading(loading);
     return status;
 }
@@ -441,15 +443,15 @@ int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_o
                   dcp_report *report, dcp_error *err) {
     dcp_load_options own;
     if (!ckpt) return core_fail(err, DCP_ERR_ARG, "dcp_load: a checkpoint is needed");
-    reader_checkpoint_settle(ckpt);
-    int given = core_sized_take(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
+    reader_checkpoint_wait(ckpt);
+    int given = core_sized_copy_in(&own, sizeof own, options, "DCP_LOAD_OPTIONS_INIT", err);
     if (!given) given = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     load_job l;
     begin_job(&l, ckpt, given, &own);
     int status = load_plan(&l, state, err);
     if (!status) status = load_run(&l, err);
     load_end(&l);
-    if (!status) core_sized_give(report, &l.report, sizeof l.report);
+    if (!status) core_sized_copy_out(report, &l.report, sizeof l.report);
     return status;
 }
 

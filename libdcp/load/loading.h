@@ -22,7 +22,7 @@ typedef struct load_job {
     dcp_checkpoint *ckpt;
     dcp_comm *comm;
     dcp_load_options options; /* a copy; only planning uses its lists, which are the caller's */
-    int given;                /* the status of this rank's arguments */
+    int argument_status;      /* the status of this rank's arguments */
     bool in_flight;           /* the call was dcp_load_async */
     move_progress progress;
     load_selection chosen;
@@ -54,12 +54,12 @@ static inline bool load_is_home(const load_job *l, size_t tensor) {
 }
 
 /* Returns true if ranks request the rows of datasets near their boxes from the tensors' homes. */
-static inline bool load_asks_homes(const load_job *l) {
+static inline bool load_uses_homes(const load_job *l) {
     return l->ckpt->rows == READER_ROWS_AT_HOMES && l->comm->size > 1;
 }
 
 /* Returns the datasets of the selected tensor that this rank knows. For shards, these are only
  * packed rows until reader_view_open. */
-static inline reader_known *load_known(const load_job *l, size_t tensor) {
+static inline reader_datasets *load_datasets(const load_job *l, size_t tensor) {
     return reader_view_of(&l->view, l->ckpt, l->chosen.stored[tensor]);
 }

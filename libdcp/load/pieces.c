@@ -30,7 +30,7 @@ static int by_number(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static size_t count_most(const comm_message *boxes, const uint64_t *bytes, int ranks) {
+static size_t count_most(const comm_buffer *boxes, const uint64_t *bytes, int ranks) {
     const unsigned char *at = boxes->data, *start;
     size_t most = 0, tensor;
     uint32_t dims;
@@ -45,8 +45,8 @@ static size_t count_most(const comm_message *boxes, const uint64_t *bytes, int r
 
 /* Appends the boxes of one rank, which begin at *at, to `asked`, ordered by the tensors' numbers.
  * Moves *at to the end of these boxes. */
-static int put_asked(const load_asking *a, const unsigned char **at, uint64_t bytes,
-                     asked_box *list, comm_message *asked, dcp_error *err) {
+static int put_asked(const load_home_request *a, const unsigned char **at, uint64_t bytes,
+                     asked_box *list, comm_buffer *asked, dcp_error *err) {
     size_t n = 0, is_sorted = 1;
     for (const unsigned char *end = *at + bytes; *at < end; n++) {
         size_t tensor;
@@ -59,7 +59,7 @@ static int put_asked(const load_asking *a, const unsigned char **at, uint64_t by
     if (!is_sorted) qsort(list, n, sizeof *list, by_number); /* renames may change the order */
     for (size_t i = 0; i < n; i++) {
         const uint64_t number = list[i].number;
-        unsigned char *to = comm_message_append(asked, sizeof number + list[i].bytes);
+        unsigned char *to = comm_buffer_append(asked, sizeof number + list[i].bytes);
         if (!to) return core_fail_memory(err, asked->bytes);
         memcpy(to, &number, sizeof number);
         memcpy(to + sizeof number, list[i].start, list[i].bytes);
@@ -67,13 +67,13 @@ static int put_asked(const load_asking *a, const unsigned char **at, uint64_t by
     return DCP_OK;
 }
 
-static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *bytes,
+static int answer_boxes(void *ctx, const comm_buffer *boxes, const uint64_t *bytes,
                         plan_homes *homes, dcp_error *err) {
-    const load_asking *a = ctx;
+    const load_home_request *a = ctx;
     const int ranks = a->job->comm->size;
     const size_t most = count_most(boxes, bytes, ranks);
     const unsigned char *at = boxes->data;
-    comm_message asked = {0};
+    comm_buffer asked = {0};
     asked_box *list = core_array(most + 1, sizeof *list);
     uint64_t *asked_bytes = calloc((unsigned)ranks, sizeof *asked_bytes);
     int status = list && asked_bytes ? DCP_OK : core_fail_memory(err, most * sizeof *list);
@@ -92,15 +92,15 @@ static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *by
 }
 
 static int take_rows(void *ctx, plan_homes *homes, dcp_error *err) {
-    const load_asking *a = ctx;
+    const load_home_request *a = ctx;
     load_job *l = a->job;
     free(homes->out.data); /* it has been sent */
-    homes->out = (comm_message){0};
-    int status = reader_view_take(l->ckpt, &homes->in, &l->view, err);
+    homes->out = (comm_buffer){0};
+    int status = reader_view_unpack(l->ckpt, &homes->in, &l->view, err);
     return status ? status : load_pieces_begin(l, a->end, err);
 }
 
-int load_ask_prepare(load_asking *a, load_job *l, uint64_t *end, dcp_error *err) {
+int load_request_prepare(load_home_request *a, load_job *l, uint64_t *end, dcp_error *err) {
     const size_t ranks = (size_t)l->comm->size, n = l->chosen.n;
     a->job = l;
     a->end = end;
@@ -110,19 +110,19 @@ int load_ask_prepare(load_asking *a, load_job *l, uint64_t *end, dcp_error *err)
     for (size_t i = 0; i < n; i++) a->numbers[i] = (size_t)(l->chosen.stored[i] - l->ckpt->tensors);
     a->homes = (plan_homes){.numbers = a->numbers,
                             .answer = answer_boxes,
-                            .take = take_rows,
+                            .receive = take_rows,
                             .ctx = a,
                             .out_bytes = a->bytes,
                             .in_bytes = a->bytes + ranks};
     return DCP_OK;
 }
 
-void load_ask_free(load_asking *a) {
+void load_request_free(load_home_request *a) {
     free(a->numbers);
     free(a->bytes);
     free(a->homes.out.data);
     free(a->homes.in.data);
-    *a = (load_asking){0};
+    *a = (load_home_request){0};
 }
 
 /* Without the option cast, the wanted types always equal the stored ones. */
@@ -221,10 +221,10 @@ static int make_sums(load_job *l, dcp_error *err) {
     if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
     for (size_t i = 0; i < l->chosen.n; i++) {
         l->first_sum[i] = blocks;
-        blocks += load_known(l, i)->blocks;
+        blocks += load_datasets(l, i)->blocks;
     }
     l->first_sum[l->chosen.n] = blocks;
-    l->sums = calloc(blocks + COMM_XOR_ROOM(l->comm->size), sizeof *l->sums);
+    l->sums = calloc(blocks + COMM_XOR_SCRATCH(l->comm->size), sizeof *l->sums);
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
 }
 
@@ -269,12 +269,12 @@ static int list_files(load_job *l, dcp_error *err) {
 
 /* Finds the datasets near the boxes. Requires that this rank has the rows of all shards. */
 static int find_in_rows(load_job *l, dcp_error *err) {
-    reader_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
+    reader_request *wants = calloc(l->boxes.n + 1, sizeof *wants);
     int status = wants ? DCP_OK : core_fail_memory(err, l->boxes.n * sizeof *wants);
     for (size_t i = 0; i < l->boxes.n && !status; i++)
-        wants[i] =
-            (reader_want){l->chosen.stored[l->boxes.boxes[i].tensor], &l->boxes.boxes[i].box->box};
-    if (!status) reader_view_ask(l->ckpt, DCP_OK, wants, l->boxes.n, &l->view, &status, err);
+        wants[i] = (reader_request){l->chosen.stored[l->boxes.boxes[i].tensor],
+                                    &l->boxes.boxes[i].box->box};
+    if (!status) reader_view_request(l->ckpt, DCP_OK, wants, l->boxes.n, &l->view, &status, err);
     free(wants);
     return status;
 }
@@ -282,7 +282,7 @@ static int find_in_rows(load_job *l, dcp_error *err) {
 /* Prepares the checksums, the list of files, and the queue. */
 static int prepare_pieces(load_job *l, dcp_error *err) {
     int status =
-        l->ckpt->rows == READER_ROWS_HERE ? reader_view_here(l->ckpt, &l->view, err) : DCP_OK;
+        l->ckpt->rows == READER_ROWS_HERE ? reader_view_local(l->ckpt, &l->view, err) : DCP_OK;
     if (!status) status = make_sums(l, err);
     if (!status) status = list_files(l, err);
     if (status) return status;
@@ -323,7 +323,7 @@ static bool make_piece(const load_job *l, const plan_box *b, const reader_datase
 
 /* Returns an upper bound on the number of pieces of a box of the tensor. */
 static size_t most_pieces(const load_job *l, size_t tensor, const dcp_box *box) {
-    const reader_known *known = load_known(l, tensor);
+    const reader_datasets *known = load_datasets(l, tensor);
     size_t n = 0, k, end;
     reader_join_near(l->chosen.stored[tensor], known, box, &k, &end);
     if (end - k <= FEW) return end - k;
@@ -336,7 +336,7 @@ static size_t most_pieces(const load_job *l, size_t tensor, const dcp_box *box) 
 
 /* Adds the datasets' pieces of b's box to out and returns their number. */
 static size_t pieces_of(const load_job *l, const plan_box *b, move_piece *out) {
-    const reader_known *known = load_known(l, b->tensor);
+    const reader_datasets *known = load_datasets(l, b->tensor);
     size_t n = 0, k, end;
     reader_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
     for (; k < end; k++) n += (size_t)make_piece(l, b, &known->datasets[k], out + n);
@@ -379,7 +379,7 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
         if (!is_in(l, b, b->end)) continue;
-        int status = reader_view_open(l->ckpt, load_known(l, b->end), err);
+        int status = reader_view_open(l->ckpt, load_datasets(l, b->end), err);
         if (status) return status;
         size_t more = most_of_tensor(l, b->end);
         if (b->inexact) more += load_proofs_of(l, b->end, NULL);
@@ -395,7 +395,7 @@ static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;
     for (; i < l->chosen.n; i++) {
         core_state_prefetch(l->cast.tensors, l->chosen.n, i);
-        int status = reader_view_open(l->ckpt, load_known(l, i), err);
+        int status = reader_view_open(l->ckpt, load_datasets(l, i), err);
         if (status) return status;
         const size_t more = most_of_tensor(l, i);
         if (n && n + more > MOST_PIECES) break;
@@ -407,7 +407,7 @@ static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
 
 int load_pieces_begin(load_job *l, uint64_t *end, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
-    const bool finds = ckpt->rows != READER_ROWS_HERE && !load_asks_homes(l);
+    const bool finds = ckpt->rows != READER_ROWS_HERE && !load_uses_homes(l);
     int status = finds ? find_in_rows(l, err) : DCP_OK;
     if (!status) status = prepare_pieces(l, err);
     return status ? status : measure_pieces(l, end, err);
@@ -453,7 +453,7 @@ static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_erro
     b->n = 0;
     int status = measure_batch(l, b, failure);
     if (!status) status = reserve_pieces(l, b, failure);
-    if (!status) status = move_progress_ask(&l->progress, failure);
+    if (!status) status = move_progress_poll(&l->progress, failure);
     if (b->agreed_end) {
         b->end = b->agreed_end;
         b->agreed_end = 0;
@@ -509,7 +509,7 @@ static int move_batch(load_job *l, const move_engine *engine, piece_batch *b, dc
     free(b->casts);
     b->pieces = NULL;
     b->casts = NULL;
-    for (; b->tensor < b->end; b->tensor++) reader_view_close(load_known(l, b->tensor));
+    for (; b->tensor < b->end; b->tensor++) reader_view_close(load_datasets(l, b->tensor));
     return status;
 }
 

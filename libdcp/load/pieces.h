@@ -13,18 +13,18 @@
 struct load_job;
 
 /* Must be zeroed initially. */
-typedef struct load_asking {
+typedef struct load_home_request {
     struct load_job *job;
     uint64_t *end;
     plan_homes homes;
     size_t *numbers;
     uint64_t *bytes;
-} load_asking;
+} load_home_request;
 
 /* Not collective. Fills in `homes` for plan_exchange_vote. During that call this rank receives the
  * datasets and calls load_pieces_begin, which sets *end. Free `a` also after a failure. */
-int load_ask_prepare(load_asking *a, struct load_job *l, uint64_t *end, dcp_error *err);
-void load_ask_free(load_asking *a);
+int load_request_prepare(load_home_request *a, struct load_job *l, uint64_t *end, dcp_error *err);
+void load_request_free(load_home_request *a);
 
 /* Casts on load. If the state's elements are at least as large as the stored ones, the stored bytes
  * arrive at the end of the box's memory, are checked there, and are converted in place. If the

@@ -50,7 +50,7 @@ static void mark_runs(const load_job *l, const box_copy *copy, uint64_t first) {
 }
 
 static void mark_box(const load_job *l, const plan_box *b) {
-    const reader_known *known = load_known(l, b->tensor);
+    const reader_datasets *known = load_datasets(l, b->tensor);
     const reader_dataset *datasets = known->datasets;
     size_t k, end;
     reader_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
@@ -66,9 +66,10 @@ static int mark_boxes(const load_job *l, dcp_error *err) {
     int status = DCP_OK;
     for (; b < end && !status; b++) {
         if (l->boxes.exact[b->tensor]) continue;
-        status = reader_view_open(l->ckpt, load_known(l, b->tensor), err);
+        status = reader_view_open(l->ckpt, load_datasets(l, b->tensor), err);
         if (!status) mark_box(l, b);
-        if (b + 1 == end || b[1].tensor != b->tensor) reader_view_close(load_known(l, b->tensor));
+        if (b + 1 == end || b[1].tensor != b->tensor)
+            reader_view_close(load_datasets(l, b->tensor));
     }
     return status;
 }
@@ -97,35 +98,35 @@ typedef struct wanted_block {
 enum { WANTED_WORDS = sizeof(wanted_block) / 8 };
 
 /* Places the marked blocks into messages to their tensors' homes. */
-static int place_wanted(const load_job *l, reader_spread *spread, dcp_error *err) {
+static int place_wanted(const load_job *l, reader_alltoall *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < l->chosen.n; i++) {
-            const reader_known *known = load_known(l, i);
+            const reader_datasets *known = load_datasets(l, i);
             int home =
                 reader_checkpoint_home(l->ckpt, (size_t)(l->chosen.stored[i] - l->ckpt->tensors));
             const uint64_t *row = known->rows;
             uint64_t own = l->first_sum[i];
             reader_packed p;
             for (size_t k = 0; k < known->n && !l->boxes.exact[i]; k++, row += p.words) {
-                reader_packed_look(l->ckpt, row, &p);
+                reader_packed_decode(l->ckpt, row, &p);
                 for (uint64_t b = 0; b < format_index_blocks(p.bytes); b++) {
                     const wanted_block w = {i, p.first_block + b, own++};
                     if (l->provers[w.own] == UINT64_MAX) continue;
                     if (placing)
-                        memcpy(reader_spread_place(spread, home, WANTED_WORDS), &w, sizeof w);
+                        memcpy(reader_alltoall_reserve(spread, home, WANTED_WORDS), &w, sizeof w);
                     else
-                        reader_spread_count(spread, home, WANTED_WORDS);
+                        reader_alltoall_count(spread, home, WANTED_WORDS);
                 }
             }
         }
-        if (!placing) status = reader_spread_begin(spread, err);
+        if (!placing) status = reader_alltoall_allocate(spread, err);
     }
     return status;
 }
 
 /* Called at the homes: chooses which of the ranks that need a block sums it. */
-static int choose_provers(load_job *l, const reader_spread *wanted, const uint64_t *first,
+static int choose_provers(load_job *l, const reader_alltoall *wanted, const uint64_t *first,
                           dcp_error *err) {
     const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
     for (uint64_t r = 0; r < (uint64_t)l->comm->size; r++)
@@ -142,8 +143,8 @@ static int choose_provers(load_job *l, const reader_spread *wanted, const uint64
 }
 
 /* Puts the blocks that a rank sums into the answer to that rank, as indices into its l->provers. */
-static int place_answers(const load_job *l, const reader_spread *wanted, const uint64_t *first,
-                         reader_spread *answers, dcp_error *err) {
+static int place_answers(const load_job *l, const reader_alltoall *wanted, const uint64_t *first,
+                         reader_alltoall *answers, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
@@ -151,16 +152,16 @@ static int place_answers(const load_job *l, const reader_spread *wanted, const u
             for (uint64_t n = wanted->received[r] / sizeof *w; n > 0; n--, w++) {
                 if (l->home_provers[first[w->tensor] + w->block] != 1 + (uint64_t)r) continue;
                 if (placing)
-                    *reader_spread_place(answers, r, 1) = w->own;
+                    *reader_alltoall_reserve(answers, r, 1) = w->own;
                 else
-                    reader_spread_count(answers, r, 1);
+                    reader_alltoall_count(answers, r, 1);
             }
-        if (!placing) status = reader_spread_begin(answers, err);
+        if (!placing) status = reader_alltoall_allocate(answers, err);
     }
     return status;
 }
 
-static int take_answers(load_job *l, const comm_message *in, dcp_error *err) {
+static int take_answers(load_job *l, const comm_buffer *in, dcp_error *err) {
     const uint64_t *own = (const uint64_t *)(const void *)in->data;
     const uint64_t blocks = l->first_sum[l->chosen.n];
     memset(l->provers, 0, blocks * sizeof *l->provers);
@@ -175,23 +176,23 @@ static int take_answers(load_job *l, const comm_message *in, dcp_error *err) {
 /* Used for shards: the tensors' homes choose which rank sums each block. Collective; begins with
  * comm_agree of `status`. */
 static int agree_at_homes(load_job *l, int status, dcp_error *err) {
-    reader_spread wanted = {.comm = l->comm}, answers = {.comm = l->comm};
+    reader_alltoall wanted = {.comm = l->comm}, answers = {.comm = l->comm};
     uint64_t *first = NULL;
-    if (!status) status = reader_spread_make(&wanted, l->comm, err);
-    if (!status) status = reader_spread_make(&answers, l->comm, err);
+    if (!status) status = reader_alltoall_make(&wanted, l->comm, err);
+    if (!status) status = reader_alltoall_make(&answers, l->comm, err);
     if (!status) status = load_proofs_list(l, &first, err);
     if (!status && !(l->home_provers = calloc(first[l->chosen.n] + 1, sizeof *first)))
         status = core_fail_memory(err, first[l->chosen.n] * sizeof *first);
     if (!status) status = place_wanted(l, &wanted, err);
-    status = reader_spread_exchange(&wanted, status, err);
+    status = reader_alltoall_run(&wanted, status, err);
     if (!status) {
         status = choose_provers(l, &wanted, first, err);
         if (!status) status = place_answers(l, &wanted, first, &answers, err);
-        status = reader_spread_exchange(&answers, status, err);
+        status = reader_alltoall_run(&answers, status, err);
     }
     if (!status) status = comm_agree(l->comm, take_answers(l, &answers.in, err), err);
-    reader_spread_free(&wanted);
-    reader_spread_free(&answers);
+    reader_alltoall_free(&wanted);
+    reader_alltoall_free(&answers);
     free(first);
     return status;
 }
@@ -222,7 +223,7 @@ static void add_proof(const reader_dataset *p, uint64_t block, uint64_t *sums, m
 }
 
 size_t load_proofs_of(const load_job *l, size_t tensor, move_piece *out) {
-    const reader_known *known = load_known(l, tensor);
+    const reader_datasets *known = load_datasets(l, tensor);
     size_t n = 0;
     if (l->boxes.exact[tensor]) return 0;
     for (size_t k = 0; k < known->n; k++) {
@@ -309,7 +310,7 @@ static bool next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
     *run = (sum_run){0};
     for (; w->left > 0; w->left--) {
         reader_packed p;
-        reader_packed_look(ckpt, w->row, &p);
+        reader_packed_decode(ckpt, w->row, &p);
         const uint64_t blocks = format_index_blocks(p.bytes);
         const bool adds = has_sum(w->sums, blocks);
         if (run->blocks && (!adds || p.first_block != run->first + run->blocks)) break;
@@ -323,33 +324,33 @@ static bool next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
 
 /* Places each run into the message to the tensor's home: tensor, first block, number of blocks,
  * sums. */
-static int place_sums(const load_job *l, reader_spread *spread, dcp_error *err) {
+static int place_sums(const load_job *l, reader_alltoall *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < l->chosen.n; i++) {
-            const reader_known *known = load_known(l, i);
+            const reader_datasets *known = load_datasets(l, i);
             row_walk w = {known->rows, l->sums + l->first_sum[i], known->n};
             size_t number = (size_t)(l->chosen.stored[i] - l->ckpt->tensors);
             int home = reader_checkpoint_home(l->ckpt, number);
             for (sum_run run; next_run(l->ckpt, &w, &run);) {
                 if (!placing) {
-                    reader_spread_count(spread, home, 3 + run.blocks);
+                    reader_alltoall_count(spread, home, 3 + run.blocks);
                     continue;
                 }
-                uint64_t *at = reader_spread_place(spread, home, 3 + run.blocks);
+                uint64_t *at = reader_alltoall_reserve(spread, home, 3 + run.blocks);
                 at[0] = i;
                 at[1] = run.first;
                 at[2] = run.blocks;
                 memcpy(at + 3, run.sums, 8 * run.blocks);
             }
         }
-        if (!placing) status = reader_spread_begin(spread, err);
+        if (!placing) status = reader_alltoall_allocate(spread, err);
     }
     return status;
 }
 
-static int add_sums(const load_job *l, const comm_message *in, const uint64_t *first,
-                    uint64_t *sums, dcp_error *err) {
+static int add_sums(const load_job *l, const comm_buffer *in, const uint64_t *first, uint64_t *sums,
+                    dcp_error *err) {
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
     while (at < end) {
         uint64_t left = (uint64_t)(end - at), most;
@@ -368,17 +369,17 @@ static int add_sums(const load_job *l, const comm_message *in, const uint64_t *f
 /* Collective; begins with comm_agree of `status`. Sets *own to the result of this rank's own
  * comparison. */
 static int compare_at_homes(load_job *l, int status, int *own, dcp_error *err) {
-    reader_spread spread = {.comm = l->comm};
+    reader_alltoall spread = {.comm = l->comm};
     uint64_t *first = NULL, *sums = NULL;
-    if (!status) status = reader_spread_make(&spread, l->comm, err);
+    if (!status) status = reader_alltoall_make(&spread, l->comm, err);
     if (!status) status = load_proofs_list(l, &first, err);
     if (!status && !(sums = calloc(first[l->chosen.n] + 1, sizeof *sums)))
         status = core_fail_memory(err, first[l->chosen.n] * sizeof *sums);
     if (!status) status = place_sums(l, &spread, err);
-    status = reader_spread_exchange(&spread, status, err);
+    status = reader_alltoall_run(&spread, status, err);
     if (!status) *own = add_sums(l, &spread.in, first, sums, err);
     if (!status && !*own) *own = compare_all(l, &(compared){first, sums, l->home_provers}, err);
-    reader_spread_free(&spread);
+    reader_alltoall_free(&spread);
     free(first);
     free(sums);
     return status;

@@ -217,7 +217,7 @@ static const reader_tensor *find_after(const dcp_checkpoint *ckpt, const reader_
     return reader_checkpoint_lookup(ckpt, name);
 }
 
-static int tell_overlap(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
+static int fail_overlap(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
     char text[256];
     core_box_print(core_box_dims(t->ndim), box, text, sizeof text);
     return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
@@ -238,7 +238,7 @@ static int check_boxes(const state_tensor *t, dcp_error *err) {
                                               t->tensor.path),
                                     t->tensor.path, err);
         if (t->boxes[k].strides && t->boxes[k].strides->overlaps)
-            return tell_overlap(&t->tensor, &t->boxes[k].box, err);
+            return fail_overlap(&t->tensor, &t->boxes[k].box, err);
     }
     return DCP_OK;
 }

@@ -20,7 +20,7 @@ static size_t *cursor_of(const move_exchange *x, int walk, int rank) {
 
 int move_exchange_open(move_exchange *x, const move_transfer *t, dcp_error *err) {
     *x = (move_exchange){.transfer = t, .comm = t->comm, .queue = t->queue, .error = {.rank = -1}};
-    int status = move_kept_take(t, &x->windows, err);
+    int status = move_window_cache_acquire(t, &x->windows, err);
     if (status) return status;
     if (t->failure) {
         x->status = t->failure->status;
@@ -36,13 +36,13 @@ int move_exchange_open(move_exchange *x, const move_transfer *t, dcp_error *err)
 
 void move_exchange_close(move_exchange *x) {
     free(x->cursors);
-    move_kept_return(x->transfer, &x->windows);
+    move_window_cache_release(x->transfer, &x->windows);
 }
 
-void move_exchange_ask(move_exchange *x) {
+void move_exchange_poll(move_exchange *x) {
     move_progress *progress = x->transfer->progress;
     if (x->status) return;
-    x->status = move_progress_ask(progress, &x->error);
+    x->status = move_progress_poll(progress, &x->error);
     if (x->status) move_progress_release(progress);
 }
 
@@ -55,8 +55,8 @@ void move_exchange_walk(const move_exchange *x, int walk, const move_domain *dom
 
 void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char *to) {
     if (!x->status)
-        x->status =
-            move_box_take(f->piece, f->dataset_offset, f->box_offset, f->bytes, to, &x->error);
+        x->status = move_box_fetch_summed(f->piece, f->dataset_offset, f->box_offset, f->bytes, to,
+                                          &x->error);
     if (x->status) {
         memset(to, 0, f->bytes);
         return;
@@ -67,7 +67,7 @@ void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char
 void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned char *from) {
     if (x->status) return;
     x->status =
-        move_box_place(f->piece, f->dataset_offset, f->box_offset, from, f->bytes, &x->error);
+        move_box_put_summed(f->piece, f->dataset_offset, f->box_offset, from, f->bytes, &x->error);
     if (f->piece->box) move_progress_written(x->transfer->progress, f->bytes);
 }
 
@@ -164,7 +164,7 @@ uint64_t move_carriers_table_bytes(const move_carriers *c) {
 
 /* Returns the number of windows in a block. If it is greater than 1, all ranks choose the same. */
 static size_t choose_block(const move_carriers *c) {
-    if (!comm_messages_are_collective(c->x->comm)) return 1;
+    if (!comm_exchange_is_collective(c->x->comm)) return 1;
     const size_t fitting = MOST_ASKED_BYTES / ((size_t)c->w->groups->n * bits_bytes(c));
     return fitting < 1 ? 1 : fitting < MOST_ASKED ? fitting : MOST_ASKED;
 }
@@ -178,7 +178,7 @@ int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err) {
     c->block = choose_block(c);
     c->sets = c->block + 2;
     const size_t groups = (size_t)c->w->groups->n, partners = (size_t)c->routes->n_partners;
-    const uint64_t asks = c->block * partners * bits_bytes(c), bytes = c->routes->most_theirs;
+    const uint64_t requests = c->block * partners * bits_bytes(c), bytes = c->routes->most_theirs;
     c->seen = calloc(groups, sizeof *c->seen);
     c->memory = calloc((size_t)x->comm->local.size, sizeof *c->memory);
     c->own = calloc((size_t)c->w->areas, sizeof *c->own);
@@ -188,13 +188,13 @@ int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err) {
     c->buffer = malloc(bytes + 1);
     bool ok = c->seen && c->memory && c->own && c->send && c->receive && c->parts && c->buffer;
     if (ok && !c->to_file) {
-        c->asked = calloc(c->sets * partners + 1, bits_bytes(c));
-        c->asks = malloc(2 * asks + 1);
-        ok = c->asked && c->asks;
+        c->requested = calloc(c->sets * partners + 1, bits_bytes(c));
+        c->requests = malloc(2 * requests + 1);
+        ok = c->requested && c->requests;
     }
-    if (!ok) return core_fail_memory(err, bytes + 4 * asks);
-    return comm_messages_reserve(x->comm, c->routes->most_own + c->routes->most_theirs + asks,
-                                 c->routes->most_own + c->routes->most_theirs + asks, err);
+    if (!ok) return core_fail_memory(err, bytes + 4 * requests);
+    return comm_exchange_reserve(x->comm, c->routes->most_own + c->routes->most_theirs + requests,
+                                 c->routes->most_own + c->routes->most_theirs + requests, err);
 }
 
 void move_carriers_use(move_carriers *c, unsigned char *table, unsigned char *const *memory) {
@@ -210,8 +210,8 @@ void move_carriers_close(move_carriers *c) {
     free(c->receive);
     free(c->parts);
     free(c->buffer);
-    free(c->asked);
-    free(c->asks);
+    free(c->requested);
+    free(c->requests);
     *c = (move_carriers){0};
 }
 
@@ -238,21 +238,22 @@ static size_t area_start(const move_carriers *c, const move_domain *d) {
 }
 
 /* Returns the entry for that window, with 0 bytes if there is none. */
-static move_talk find_talk(const move_talks *talks, uint64_t window) {
+static move_flow find_flow(const move_flows *flows, uint64_t window) {
     const size_t i =
-        talks->n ? core_first_from(&talks->list->window, talks->n, sizeof *talks->list, window) : 0;
-    const bool is_there = i < talks->n && talks->list[i].window == window;
-    return is_there ? talks->list[i] : (move_talk){.window = window};
+        flows->n ? core_lower_bound(&flows->list->window, flows->n, sizeof *flows->list, window)
+                 : 0;
+    const bool is_there = i < flows->n && flows->list[i].window == window;
+    return is_there ? flows->list[i] : (move_flow){.window = window};
 }
 
-static uint64_t talk_bytes(const move_talks *talks, uint64_t window) {
-    return find_talk(talks, window).bytes;
+static uint64_t flow_bytes(const move_flows *flows, uint64_t window) {
+    return find_flow(flows, window).bytes;
 }
 
 /* Returns the size of the message that carries the window's bytes. */
-static uint64_t message_bytes(const move_carriers *c, const move_talks *talks, uint64_t window) {
-    if (!c->routes->is_one_message) return talk_bytes(talks, window);
-    return talks->n ? talks->list[talks->n - 1].before + talks->list[talks->n - 1].bytes : 0;
+static uint64_t message_bytes(const move_carriers *c, const move_flows *flows, uint64_t window) {
+    if (!c->routes->is_one_message) return flow_bytes(flows, window);
+    return flows->n ? flows->list[flows->n - 1].before + flows->list[flows->n - 1].bytes : 0;
 }
 
 static void add_send(move_carriers *c, const move_partner *p, void *data, uint64_t bytes) {
@@ -267,18 +268,18 @@ static void add_receive(move_carriers *c, const move_partner *p, void *data, uin
  * all know whether some rank exchanges anything in these windows, so they all call it or none
  * does. */
 static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
-    bool talk = false;
-    for (; i < end; i++) talk |= c->routes->has_own[i] || c->routes->has_theirs[i];
-    if (!talk) return DCP_OK;
-    if (!c->sends && !c->receives && !comm_messages_are_collective(c->x->comm)) return DCP_OK;
-    return comm_messages_exchange(c->x->comm, c->send, c->sends, c->receive, c->receives, err);
+    bool flow = false;
+    for (; i < end; i++) flow |= c->routes->has_own[i] || c->routes->has_theirs[i];
+    if (!flow) return DCP_OK;
+    if (!c->sends && !c->receives && !comm_exchange_is_collective(c->x->comm)) return DCP_OK;
+    return comm_exchange_run(c->x->comm, c->send, c->sends, c->receive, c->receives, err);
 }
 
 void move_carriers_empty(move_carriers *c, uint64_t window) {
     uint64_t at = 0;
     for (int i = 0; i < c->routes->n_partners; i++) {
         const move_partner *p = &c->routes->partners[i];
-        atomic_store(&c->places[p->group], at + find_talk(&p->own, window).before);
+        atomic_store(&c->places[p->group], at + find_flow(&p->own, window).before);
         at += message_bytes(c, &p->own, window);
     }
 }
@@ -380,18 +381,18 @@ void move_carriers_count(move_carriers *c, size_t i, const move_half *half) {
     unsigned char *message = c->buffer;
     c->n_parts = 0;
     for (int k = 0; k < c->routes->n_partners; k++) {
-        const move_talks *theirs = &c->routes->partners[k].theirs;
-        const move_talk talk = find_talk(theirs, window);
-        if (talk.bytes)
+        const move_flows *theirs = &c->routes->partners[k].theirs;
+        const move_flow flow = find_flow(theirs, window);
+        if (flow.bytes)
             c->parts[c->n_parts++] =
-                (dcp_comm_message){.data = message + talk.before, .bytes = talk.bytes};
+                (dcp_comm_message){.data = message + flow.before, .bytes = flow.bytes};
         message += message_bytes(c, theirs, window);
     }
     if (c->n_parts) find_own(c, window);
     for (size_t k = 0; k < c->n_parts; k++) count_message(c, &c->parts[k], half);
 }
 
-void move_carriers_place(move_carriers *c, const move_half *half) {
+void move_carriers_copy_out(move_carriers *c, const move_half *half) {
     for (size_t i = 0; i < c->n_parts; i++) {
         const unsigned char *at = c->parts[i].data, *end = at + c->parts[i].bytes;
         sent_fragment f;
@@ -400,7 +401,7 @@ void move_carriers_place(move_carriers *c, const move_half *half) {
     }
 }
 
-void move_carriers_forget(move_carriers *c, size_t i) {
+void move_carriers_clear(move_carriers *c, size_t i) {
     unsigned char *memory = c->memory[c->x->comm->local.rank];
     memset(memory + i % c->sets * set_bytes(c), 0, set_bytes(c));
 }
@@ -417,8 +418,8 @@ static int want_fragment(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
-                        int walk) {
+void move_carriers_request(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+                           int walk) {
     carrier_walk k = {.domain_start = d->start,
                       .bits = bits_for(c, d->aggregator->group, i) + number * c->words};
     move_exchange_walk(c->x, walk, d, want_fragment, &k);
@@ -433,13 +434,13 @@ static uint64_t count_bits(const _Atomic uint64_t *bits, size_t words) {
 }
 
 /* Returns the bits of window i that a partner has sent to this rank. */
-static uint64_t *asked_by(const move_carriers *c, int partner, size_t i) {
+static uint64_t *requested_by(const move_carriers *c, int partner, size_t i) {
     const size_t before = i % c->sets * (size_t)c->routes->n_partners + (size_t)partner;
-    return c->asked + before * bits_bytes(c) / sizeof(uint64_t);
+    return c->requested + before * bits_bytes(c) / sizeof(uint64_t);
 }
 
 /* Marks the requested pages of this group's domains. */
-static void mark_asked(const move_carriers *c, const uint64_t *bits, const move_half *half) {
+static void mark_requested(const move_carriers *c, const uint64_t *bits, const move_half *half) {
     for (int d = 0; d < c->n_own; d++) {
         _Atomic uint16_t *marks = half->marks + area_start(c, &c->own[d]) / PAGE_BYTES;
         for (size_t word = 0; word < c->words; word++)
@@ -459,11 +460,11 @@ static uint64_t bits_of(const move_carriers *c, int group, uint64_t window) {
 
 /* Composes the request to a partner: the bits for its domains of windows [i, end). Returns the end
  * of what it wrote. */
-static unsigned char *put_asks(const move_carriers *c, const move_partner *p, size_t i, size_t end,
-                               unsigned char *to) {
+static unsigned char *put_requests(const move_carriers *c, const move_partner *p, size_t i,
+                                   size_t end, unsigned char *to) {
     for (; i < end; i++) {
         const uint64_t window = c->w->list[i];
-        if (!talk_bytes(&p->own, window)) continue;
+        if (!flow_bytes(&p->own, window)) continue;
         const uint64_t bytes = bits_of(c, p->group, window);
         memcpy(to, (const void *)bits_for(c, p->group, i), bytes);
         to += bytes;
@@ -473,47 +474,47 @@ static unsigned char *put_asks(const move_carriers *c, const move_partner *p, si
 
 /* Stores the bits of the request of partner number k, which begins at `from`, and returns its end.
  * If `take` is 0, only returns the end. */
-static unsigned char *take_asks(const move_carriers *c, int k, size_t i, size_t end,
-                                unsigned char *from, bool take) {
+static unsigned char *take_requests(const move_carriers *c, int k, size_t i, size_t end,
+                                    unsigned char *from, bool take) {
     for (; i < end; i++) {
         const uint64_t window = c->w->list[i];
-        if (!talk_bytes(&c->routes->partners[k].theirs, window)) continue;
+        if (!flow_bytes(&c->routes->partners[k].theirs, window)) continue;
         const uint64_t bytes = bits_of(c, c->w->groups->own, window);
-        if (take) memcpy(asked_by(c, k, i), from, bytes);
+        if (take) memcpy(requested_by(c, k, i), from, bytes);
         from += bytes;
     }
     return from;
 }
 
-int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err) {
+int move_carriers_exchange_requests(move_carriers *c, size_t i, size_t end, dcp_error *err) {
     const int n = c->routes->n_partners;
-    unsigned char *out = c->asks, *in = out + c->block * (size_t)n * bits_bytes(c), *at;
+    unsigned char *out = c->requests, *in = out + c->block * (size_t)n * bits_bytes(c), *at;
     c->sends = c->receives = 0;
     for (int k = 0; k < n; k++) {
         const move_partner *p = &c->routes->partners[k];
-        at = put_asks(c, p, i, end, out);
+        at = put_requests(c, p, i, end, out);
         if (at > out) add_send(c, p, out, (uint64_t)(at - out));
         out = at;
-        at = take_asks(c, k, i, end, in, false);
+        at = take_requests(c, k, i, end, in, false);
         if (at > in) add_receive(c, p, in, (uint64_t)(at - in));
         in = at;
     }
     int status = exchange_messages(c, i, end, err);
-    in = c->asks + c->block * (size_t)n * bits_bytes(c);
-    for (int k = 0; k < n && !status; k++) in = take_asks(c, k, i, end, in, true);
+    in = c->requests + c->block * (size_t)n * bits_bytes(c);
+    for (int k = 0; k < n && !status; k++) in = take_requests(c, k, i, end, in, true);
     return status;
 }
 
 void move_carriers_mark(move_carriers *c, size_t i, const move_half *half) {
     find_own(c, c->w->list[i]);
     for (int k = 0; k < c->routes->n_partners; k++)
-        if (talk_bytes(&c->routes->partners[k].theirs, c->w->list[i]))
-            mark_asked(c, asked_by(c, k, i), half);
+        if (flow_bytes(&c->routes->partners[k].theirs, c->w->list[i]))
+            mark_requested(c, requested_by(c, k, i), half);
 }
 
 /* Copies the pages whose bits are set to `to`. Returns the end of what it wrote. */
-static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
-                                 const move_half *half, unsigned char *to) {
+static unsigned char *copy_requested(const move_carriers *c, const uint64_t *bits,
+                                     const move_half *half, unsigned char *to) {
     for (int d = 0; d < c->n_own; d++)
         for (size_t word = 0; word < c->words; word++)
             for (uint64_t left = bits[(size_t)d * c->words + word]; left; left &= left - 1) {
@@ -546,20 +547,20 @@ int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_
     find_own(c, window);
     for (int k = 0; k < c->routes->n_partners; k++) {
         const move_partner *p = &c->routes->partners[k];
-        if (talk_bytes(&p->own, window)) {
+        if (flow_bytes(&p->own, window)) {
             const uint64_t pages =
                 count_bits(bits_for(c, p->group, i), bits_bytes(c) / sizeof(uint64_t));
             atomic_store(&c->places[p->group], at);
             add_receive(c, p, memory + at, pages * PAGE_BYTES);
             at += pages * PAGE_BYTES;
         }
-        if (talk_bytes(&p->theirs, window)) {
-            const uint64_t *bits = asked_by(c, k, i);
+        if (flow_bytes(&p->theirs, window)) {
+            const uint64_t *bits = requested_by(c, k, i);
             const uint64_t pages =
                 count_bits((const _Atomic uint64_t *)bits, (size_t)c->n_own * c->words);
             unsigned char *row = find_row(c, bits, half, pages);
             add_send(c, p, row ? row : out, pages * PAGE_BYTES);
-            if (!row) out = copy_asked(c, bits, half, out);
+            if (!row) out = copy_requested(c, bits, half, out);
         }
     }
     return exchange_messages(c, i, i + 1, err);
@@ -576,7 +577,7 @@ static int take_fragment(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-void move_carriers_take(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+void move_carriers_read(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
                         int walk) {
     const int group = d->aggregator->group;
     _Atomic uint64_t *all = bits_for(c, group, i);

@@ -36,7 +36,7 @@ void move_exchange_close(move_exchange *x);
 
 /* Asks the caller whether to cancel the move. If so, sets x->status and reports that the caller's
  * memory is free. Called once per window. Not collective. */
-void move_exchange_ask(move_exchange *x);
+void move_exchange_poll(move_exchange *x);
 
 /* Walks this rank's fragments in the domain. Each walk (numbered `walk`) must request windows in
  * ascending order, and the domains of a window in the order of their numbers. */
@@ -112,8 +112,8 @@ typedef struct move_carriers {
     /* to the file: the part of each received message that belongs to this window */
     dcp_comm_message *parts;
     size_t n_parts;
-    uint64_t *asked;     /* per set: the bits from each partner */
-    unsigned char *asks; /* messages with bits, to and from all partners */
+    uint64_t *requested;     /* per set: the bits from each partner */
+    unsigned char *requests; /* messages with bits, to and from all partners */
 } move_carriers;
 
 /* Allocates memory. Collective. `c` must be closed whether or not it succeeds. */
@@ -146,22 +146,22 @@ int move_carriers_send(move_carriers *c, size_t i, size_t end, dcp_error *err);
 /* Adds the bytes that were received for the window at index `i` to the marks. */
 void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
 /* Copies the received fragments into the areas, whose pages must be ready. */
-void move_carriers_place(move_carriers *c, const move_half *half);
+void move_carriers_copy_out(move_carriers *c, const move_half *half);
 
 /* From the file, like the functions that follow, in which `i` is a window's index in the list.
  * Clears the window's bits before ranks set any. */
-void move_carriers_forget(move_carriers *c, size_t i);
+void move_carriers_clear(move_carriers *c, size_t i);
 /* Sets the bits of those pages of the domain that contain fragments of this rank. */
-void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
-                        int walk);
+void move_carriers_request(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+                           int walk);
 /* Exchanges the bits of a block of windows, [i, end). Waits for partners. */
-int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err);
+int move_carriers_exchange_requests(move_carriers *c, size_t i, size_t end, dcp_error *err);
 /* Marks the pages of the window that partners need. */
 void move_carriers_mark(move_carriers *c, size_t i, const move_half *half);
 /* Sends and receives pages. Waits for partners. */
 int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_error *err);
 /* Takes this rank's fragments of the domain, after all carriers have received their pages. */
-void move_carriers_take(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+void move_carriers_read(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
                         int walk);
 
 /* Exchanges fragments between ranks and aggregators, in both directions. Ranks that share memory

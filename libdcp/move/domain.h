@@ -10,9 +10,9 @@
  * turns are shifted by one, so the first aggregator, rank 0, has the last domain as well as the
  * first: in these two it writes a file's user block and tables, in addition to data.
  *
- * If only a tiny part of the bytes that are read lies in fragments, the ranks read apart: each rank
- * is the aggregator of all its own fragments, and waits for no other rank. Reading a page twice
- * costs less than distributing it.
+ * If only a tiny part of the bytes that are read lies in fragments, the ranks read independently:
+ * each rank is the aggregator of all its own fragments, and waits for no other rank. Reading a page
+ * twice costs less than distributing it.
  *
  * If some addresses can be reached only by some of the ranks, each rank has a reader range. The
  * rank is the aggregator of all domains in its range, which lie one after the other. */
@@ -47,8 +47,8 @@ typedef struct move_windows {
     int width; /* domains per window */
     move_aggregator *aggregators;
     int n_aggregators;
-    int areas;                 /* the largest number of areas in a group */
-    int is_apart;              /* the ranks read apart: each is its own and only aggregator */
+    int areas;          /* the largest number of areas in a group */
+    int is_independent; /* the ranks read independently: each is its own and only aggregator */
     const comm_groups *groups; /* the communicator's sharing groups */
     /* Rank r's range is [reader_ranges[r], reader_ranges[r + 1]). Borrowed; NULL: no reader
      * ranges. */
@@ -58,8 +58,8 @@ typedef struct move_windows {
     uint64_t last_row;
     uint64_t count; /* number of all windows, listed or not */
     /* The windows to move, ascending. With several groups: those in which this rank's group takes
-     * part. With a single group: those in which any rank has a fragment. If is_apart: those in
-     * which this rank has a fragment. */
+     * part. With a single group: those in which any rank has a fragment. If is_independent: those
+     * in which this rank has a fragment. */
     uint64_t *list;
     size_t n;
     struct move_routes *routes; /* between groups (routes.h); NULL: only one group */
@@ -88,9 +88,9 @@ void move_windows_set_width(move_windows *w, int width, uint64_t end);
 /* Finds the windows that have to be moved. */
 
 /* Cuts the addresses below `end` into windows, and lists the windows to move. If there are several
- * groups, the list is filled only by move_routes_list (routes.h), unless the ranks read apart.
- * Collective. `reader_ranges` is NULL, or has one address per rank, followed by `end`. `to_file` is
- * the direction. */
+ * groups, the list is filled only by move_routes_list (routes.h), unless the ranks read
+ * independently. Collective. `reader_ranges` is NULL, or has one address per rank, followed by
+ * `end`. `to_file` is the direction. */
 int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                       const uint64_t *reader_ranges, int to_file, move_windows *out,
                       dcp_error *err);

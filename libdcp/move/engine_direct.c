@@ -111,7 +111,7 @@ static int write_batch(device_writer *w) {
     size_t number = w->batches_written % s->n;
     int status = device_staging_wait(s, &s->batches[number], w->err);
     if (status) return status;
-    w->io_slots[number] = io_queue_next(w->queue);
+    w->io_slots[number] = io_queue_next_slot(w->queue);
     for (; w->written < w->ends[number]; w->written++)
         write_device_part(w, w->io_slots[number], &w->parts[w->written]);
     io_queue_send(w->queue);
@@ -221,10 +221,10 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     io_file *file = t->files->file;
     int status = DCP_OK;
     if (p->device) return DCP_OK; /* written by write_device_parts */
-    if (w->may_copy && move_progress_wants_copy(t->progress, w->left)) status = copy_rest(w);
+    if (w->may_copy && move_progress_should_copy(t->progress, w->left)) status = copy_rest(w);
     if (status) return status;
     if (w->room < part->bytes) {
-        w->slot = io_queue_next(t->queue);
+        w->slot = io_queue_next_slot(t->queue);
         w->room = IO_SLOT_BYTES;
     }
     const unsigned char *data = w->copy ? w->copy + (w->written - w->copied_at)
@@ -232,8 +232,8 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     const bool in_place = data && (uintptr_t)data % file->memory_align == 0;
     if (!in_place) {
         unsigned char *buffer = io_queue_buffer(t->queue, w->slot) + (IO_SLOT_BYTES - w->room);
-        status =
-            move_box_take(p, part->dataset_offset, part->box_offset, part->bytes, buffer, w->err);
+        status = move_box_fetch_summed(p, part->dataset_offset, part->box_offset, part->bytes,
+                                       buffer, w->err);
         if (status) return status;
         data = buffer;
     }
@@ -279,8 +279,8 @@ static int place_part(const bulk_reader *reader, bulk_reading *r) {
     r->piece = NULL;
     int status = DCP_OK;
     if (r->buffer)
-        status =
-            move_box_place(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes, reader->err);
+        status = move_box_put_summed(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes,
+                                     reader->err);
     else
         move_piece_sum_memory(p, r->dataset_offset, r->box_offset, r->bytes);
     move_progress_written(reader->transfer->progress, r->bytes);
@@ -290,20 +290,20 @@ static int place_part(const bulk_reader *reader, bulk_reading *r) {
 static int read_part(void *ctx, const move_fragment *part) {
     bulk_reader *r = ctx;
     const move_transfer *t = r->transfer;
-    unsigned slot = io_queue_next(t->queue);
+    unsigned slot = io_queue_next_slot(t->queue);
     int status = io_queue_status(t->queue, r->err);
     if (!status) status = place_part(r, &r->slots[slot]);
     if (status) return status;
     unsigned char *to =
         (unsigned char *)move_piece_memory(part->piece, part->box_offset, part->bytes);
     io_file *file = move_transfer_file(t, part->file_offset)->file;
-    status = io_use_begin(file, r->err);
+    status = io_fd_acquire(file, r->err);
     if (status) return status;
     bool in_place = to && (uintptr_t)to % file->memory_align == 0;
     unsigned char *buffer = in_place ? NULL : io_queue_buffer(t->queue, slot);
     move_transfer_start(t, slot, in_place ? to : buffer, part->bytes, part->file_offset);
     io_queue_send(t->queue);
-    io_use_end(file);
+    io_fd_release(file);
     r->slots[slot] =
         (bulk_reading){part->piece, part->dataset_offset, part->bytes, part->box_offset, buffer};
     return DCP_OK;
@@ -337,7 +337,7 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
 /* Collective. */
 static int choose_bulk(const move_transfer *t, dcp_error *err) {
     const comm_groups *hosts;
-    if (t->bulk_is_apart || t->reader_ranges) return DCP_OK;
+    if (t->skips_bulk || t->reader_ranges) return DCP_OK;
     int status = comm_hosts(t->comm, &hosts, err);
     if (status || hosts->n == 1) return status;
     for (size_t i = 0; i < t->n_pieces; i++) {
@@ -364,14 +364,14 @@ static int end_fragments(move_exchange *x, const move_transfer *t, int status, d
     return status;
 }
 
-static void tell_wait(void *progress, double begin, double end) {
+static void report_wait(void *progress, double begin, double end) {
     move_progress_phase(progress, DCP_PHASE_WRITE, begin, end);
 }
 
 static int move_directly(move_transfer *t, dcp_error *err) {
     io_queue *queue = t->queue;
     double start = core_clock_now(), waited_before = io_queue_waited(queue);
-    if (t->progress && t->progress->on_phase) io_queue_tell(queue, tell_wait, t->progress);
+    if (t->progress && t->progress->on_phase) io_queue_on_wait(queue, report_wait, t->progress);
     move_exchange x = {0};
     int status = begin_fragments(&x, t, err);
     if (!status) status = end_fragments(&x, t, move_exchange_run(&x, err), err);
@@ -381,10 +381,9 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
     if (!status && !over && !t->others_are_summed)
         status = move_sums_of_others(t->pieces, t->n_pieces, t->progress, err);
-    if (!status && !over)
-        status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
+    if (!status && !over) status = t->skips_bulk ? io_queue_status(queue, err) : move_bulk(t, err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;
-    io_queue_tell(queue, NULL, NULL);
+    io_queue_on_wait(queue, NULL, NULL);
     t->report->gather_s +=
         move_progress_phase(t->progress, DCP_PHASE_GATHER, start, middle) - waited;
     t->report->copy_s += move_progress_phase(t->progress, DCP_PHASE_COPY, middle, end) - waited_too;

@@ -173,7 +173,7 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     return status;
 }
 
-static int tell_read(const mpio_mover *m, const dcp_box *part) {
+static int report_read(const mpio_mover *m, const dcp_box *part) {
     const dcp_tensor *t = &m->piece->row->tensor;
     move_progress *progress = m->transfer->progress;
     uint64_t elems = dcp_box_elems(part, core_box_dims(t->ndim));
@@ -193,7 +193,7 @@ static int read_by_buffer(mpio_mover *m, const dcp_box *shared) {
         at += dcp_box_slice(dims, shared, at, most, &part);
         status = h5_parallel_read(m->file, &part, &part, m->buffer, m->err);
         if (!status) status = put_part(m, &part);
-        if (!status) status = tell_read(m, &part);
+        if (!status) status = report_read(m, &part);
     }
     return status;
 }
@@ -208,7 +208,7 @@ static int read_in_place(mpio_mover *m, const dcp_box *shared) {
     for (uint64_t at = 0; at < all && !status;) {
         at += dcp_box_slice(dims, shared, at, most, &part);
         status = h5_parallel_read(m->file, &part, &p->box->box, p->box->data, m->err);
-        if (!status) status = tell_read(m, &part);
+        if (!status) status = report_read(m, &part);
     }
     return status;
 }

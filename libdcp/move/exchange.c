@@ -17,8 +17,8 @@
  * after the reading; and when other groups' pages have arrived. The first of these barriers also
  * shows that all ranks are done with the window that used the same half before.
  *
- * Ranks that read apart have no barriers, and each has an area like a rank that is alone in its
- * group.
+ * Ranks that read independently have no barriers, and each has an area like a rank that is alone in
+ * its group.
  *
  * Barriers for other groups are left out if those groups neither give nor need anything. Groups
  * wait for each other only through messages, and each group exchanges its messages in the order of
@@ -55,10 +55,12 @@ typedef struct exchange {
     _Atomic uint16_t *own_marks; /* for a rank that is alone in its group */
 } exchange;
 
-static bool is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }
+static bool is_alone(const exchange *e) {
+    return e->w->is_independent || e->x->comm->local.size == 1;
+}
 
 static int group_barrier(const exchange *e, dcp_error *err) {
-    return e->w->is_apart ? DCP_OK : comm_local_barrier(e->x->comm, err);
+    return e->w->is_independent ? DCP_OK : comm_local_barrier(e->x->comm, err);
 }
 
 static size_t area_start(const exchange *e, const move_domain *d) {
@@ -150,7 +152,7 @@ static void want_windows(exchange *e, size_t i, size_t end) {
             const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
             if (!is_foreign(e, &d)) continue;
             const uint32_t number = move_carriers_number(&e->carriers, &d);
-            move_carriers_want(&e->carriers, i, &d, number, COUNT_WALK);
+            move_carriers_request(&e->carriers, i, &d, number, COUNT_WALK);
         }
     }
 }
@@ -166,7 +168,7 @@ static void take_marks(const exchange *e, size_t i, move_half *half, bool fill) 
     half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
     if (!half->is_own) return;
     if (is_alone(e)) {
-        half->slot = io_queue_next(e->x->queue);
+        half->slot = io_queue_next_slot(e->x->queue);
         half->data = io_queue_buffer(e->x->queue, half->slot);
     } else if (half->is_in_use) {
         io_queue_wait(e->x->queue, half->slot);
@@ -184,7 +186,7 @@ static void take_marks(const exchange *e, size_t i, move_half *half, bool fill) 
 /* Starts writing or reading this rank's domain. */
 static void start_own(const exchange *e, move_half *half) {
     if (!half->is_own) return;
-    if (!is_alone(e)) half->slot = io_queue_next(e->x->queue);
+    if (!is_alone(e)) half->slot = io_queue_next_slot(e->x->queue);
     half->is_in_use = true;
     move_exchange_start(e->x, &half->own, half->pages, half->slot, own_area(e, half));
 }
@@ -193,7 +195,7 @@ static void start_own(const exchange *e, move_half *half) {
  * failed. */
 static int meet(exchange *e, dcp_error *err) {
     uint64_t failed = e->x->status != DCP_OK;
-    if (e->w->is_apart) return DCP_OK;
+    if (e->w->is_independent) return DCP_OK;
     int status = comm_local_max(e->x->comm, &failed, 1, err);
     if (!e->has_carriers) e->x->is_over = failed != 0;
     return status;
@@ -217,9 +219,9 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
     if (has_messages(e) && !is_last) move_carriers_empty(&e->carriers, e->w->list[i + 1]);
     status = comm_local_barrier(e->x->comm, err);
     if (status) return status;
-    move_exchange_ask(e->x);
+    move_exchange_poll(e->x);
     walk_areas(e, COPY_WALK, i, half, put_fragment);
-    if (e->has_carriers) move_carriers_place(&e->carriers, half);
+    if (e->has_carriers) move_carriers_copy_out(&e->carriers, half);
     if (!is_last) prepare_writing(e, i + 1, other);
     status = meet(e, err);
     if (!status && !e->x->is_over)
@@ -244,7 +246,7 @@ static int put_in_turn(exchange *e, size_t i, dcp_error *err) {
 /* Exchanges the fragments of all windows with other groups. Collective in the group. */
 static int carry_at_once(exchange *e, dcp_error *err) {
     int status = DCP_OK;
-    move_exchange_ask(e->x);
+    move_exchange_poll(e->x);
     for (size_t i = 0; i < e->w->n && !status; i++) status = put_in_turn(e, i, err);
     return status ? status : move_carriers_send(&e->carriers, 0, e->w->n, err);
 }
@@ -273,7 +275,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     mark_window(e, i, half);
     if (asks) want_windows(e, i, end);
     int status = group_barrier(e, err);
-    if (asks && !status) status = move_carriers_ask(&e->carriers, i, end, err);
+    if (asks && !status) status = move_carriers_exchange_requests(&e->carriers, i, end, err);
     if (e->has_carriers && !status) {
         move_carriers_mark(&e->carriers, i, half);
         if (e->w->routes->has_theirs[i]) status = comm_local_barrier(e->x->comm, err);
@@ -287,14 +289,14 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
 /* Takes this rank's fragments of window i that other groups have read. */
 static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error *err) {
     if (!e->has_carriers) return DCP_OK;
-    move_carriers_forget(&e->carriers, i + e->carriers.block + 1);
+    move_carriers_clear(&e->carriers, i + e->carriers.block + 1);
     int status = move_carriers_answer(&e->carriers, i, half, err);
     if (!status) status = comm_local_barrier(e->x->comm, err);
     move_carriers_rewind(&e->carriers);
     for (int k = 0; k < e->w->width && !status; k++) {
         const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
         if (is_foreign(e, &d))
-            move_carriers_take(&e->carriers, i, &d, move_carriers_number(&e->carriers, &d),
+            move_carriers_read(&e->carriers, i, &d, move_carriers_number(&e->carriers, &d),
                                CARRY_WALK);
     }
     return status;
@@ -311,7 +313,7 @@ static int read_windows(exchange *e, dcp_error *err) {
     int status = DCP_OK;
     bool is_begun = false;
     if (e->has_carriers) {
-        for (size_t i = 0; i <= e->carriers.block; i++) move_carriers_forget(&e->carriers, i);
+        for (size_t i = 0; i <= e->carriers.block; i++) move_carriers_clear(&e->carriers, i);
         status = comm_local_barrier(e->x->comm, err);
     }
     for (size_t i = 0; i < e->w->n && !status && !e->x->is_over; i++) {
@@ -321,7 +323,7 @@ static int read_windows(exchange *e, dcp_error *err) {
         if (is_begun && !status) status = begin_reading(e, i + 1, err);
         if (status) break;
         if (half->is_own) move_exchange_wait(e->x, half->slot);
-        move_exchange_ask(e->x);
+        move_exchange_poll(e->x);
         status = meet(e, err);
         if (!status) walk_areas(e, COPY_WALK, i, half, take_fragment);
         if (!status) status = take_carried(e, i, half, err);
@@ -406,7 +408,7 @@ int move_exchange_run(move_exchange *x, dcp_error *err) {
                   .halves = {{.number = 0}, {.number = 1}},
                   .has_carriers = x->windows.routes != NULL};
     if (!x->windows.n && !e.has_carriers) return DCP_OK;
-    int status = x->windows.is_apart ? make_own_marks(&e, err) : make_memory(&e, err);
+    int status = x->windows.is_independent ? make_own_marks(&e, err) : make_memory(&e, err);
     if (!status && x->windows.n)
         status = (x->transfer->direction == MOVE_TO_FILE ? write_windows : read_windows)(&e, err);
     if (e.has_carriers) move_carriers_close(&e.carriers);

@@ -48,7 +48,7 @@ void move_pieces_sort(move_piece *pieces, size_t n) {
 }
 
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset) {
-    return core_first_from(&pieces->file_offset, n, sizeof *pieces, file_offset);
+    return core_lower_bound(&pieces->file_offset, n, sizeof *pieces, file_offset);
 }
 
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes) {
@@ -119,11 +119,11 @@ static int walk_turns(const move_piece *p, bool wants_own, move_box_fn fn, void 
     return status;
 }
 
-int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx) {
+int move_piece_walk_others(const move_piece *p, move_box_fn fn, void *ctx) {
     return walk_turns(p, false, fn, ctx);
 }
 
-int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx) {
+int move_piece_walk_supplied(const move_piece *p, move_box_fn fn, void *ctx) {
     return walk_turns(p, true, fn, ctx);
 }
 
@@ -135,7 +135,7 @@ static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_
 
 uint64_t move_piece_supplied(const move_piece *p) {
     uint64_t others = 0;
-    if (p->holders) move_piece_others(p, count_others, &others);
+    if (p->holders) move_piece_walk_others(p, count_others, &others);
     return box_bytes(p) - others;
 }
 
@@ -228,7 +228,7 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
  * beginning of the next skipped span. Afterwards *at may lie after *end. */
 static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) {
     if (!skip || !skip->n) return;
-    size_t low = core_first_from(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
+    size_t low = core_lower_bound(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
     if (low == skip->n) return;
     if (skip->list[low].from <= *at) *at = skip->list[low++].to;
     if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
@@ -449,8 +449,8 @@ int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *o
     return DCP_OK;
 }
 
-int move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset, uint64_t bytes,
-                  void *out, dcp_error *err) {
+int move_box_fetch_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                          uint64_t bytes, void *out, dcp_error *err) {
     const unsigned char *memory = move_piece_memory(p, offset, bytes);
     if (memory) {
         move_piece_sum_copy(p, dataset_offset, out, memory, bytes);
@@ -466,7 +466,7 @@ int move_device_open(move_device *d, const dcp_state *state, dcp_error *err) {
     int status = device_staging_open(state->device, LOAD_BYTES, &d->staging, err);
     if (status) return status;
     device_staging_cut(d->staging, d->staging->slots);
-    return device_staging_follow(d->staging, err);
+    return device_staging_order_after(d->staging, err);
 }
 
 /* Sends the batch and empties the next one. */
@@ -558,8 +558,8 @@ int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_
     return (p->cast ? put_cast : put_as_stored)(p, offset, data, bytes, err);
 }
 
-int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
-                   uint64_t bytes, dcp_error *err) {
+int move_box_put_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                        const void *data, uint64_t bytes, dcp_error *err) {
     int status = p->box ? move_box_put(p, offset, data, bytes, err) : DCP_OK;
     if (p->box && p->box->data && !p->cast)
         move_piece_sum_memory(p, dataset_offset, offset, bytes);

@@ -95,9 +95,9 @@ typedef int (*move_box_fn)(void *ctx, const move_piece *p, uint64_t offset, uint
 
 /* Walks the parts of the box that other holders supply, ascending. All of the box must be in the
  * piece. */
-int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx);
+int move_piece_walk_others(const move_piece *p, move_box_fn fn, void *ctx);
 /* Walks the parts that this rank supplies. */
-int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
+int move_piece_walk_supplied(const move_piece *p, move_box_fn fn, void *ctx);
 
 /* Returns the same piece with only the checksums of the box, not those of the dataset or the
  * tensor: for bytes that another holder supplies. */
@@ -175,8 +175,8 @@ int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *o
 
 /* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
  * checksums. */
-int move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset, uint64_t bytes,
-                  void *out, dcp_error *err);
+int move_box_fetch_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                          uint64_t bytes, void *out, dcp_error *err);
 
 /* Copies bytes in the stored type to [offset, offset + bytes) of a box in memory or on a device.
  * With a cast, only one element at a time may arrive in parts. `data` is copied before the return;
@@ -187,8 +187,8 @@ int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_
 /* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
  * checksums. Bytes that were put into memory without a cast are summed as they lie there
  * afterwards. Without a box, only adds the bytes. */
-int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
-                   uint64_t bytes, dcp_error *err);
+int move_box_put_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                        const void *data, uint64_t bytes, dcp_error *err);
 
 /* Divides the staging buffers into batches that are read ahead from the pieces, which must remain
  * valid. Does nothing without a device. */

@@ -1,8 +1,9 @@
 /* Each rank counts its fragments by domain. The carriers of a group add up the counts of its ranks,
  * and report them to the carriers of other groups. Before these reports, each rank sends one word
  * to each other rank: how many entries its report to that rank has, and how wide its group allows
- * windows to be. All ranks use the smallest width. If all ranks can read apart, nothing else is
- * exchanged. If each group can send everything to each other group in a single message, they do. */
+ * windows to be. All ranks use the smallest width. If all ranks can read independently, nothing
+ * else is exchanged. If each group can send everything to each other group in a single message,
+ * they do. */
 #include "move/routes.h"
 
 #include <stdbool.h>
@@ -36,14 +37,14 @@ typedef struct agreeing {
     move_windows *w;
     move_routes *t;
     int to_file;
-    int apart;         /* whether this rank, and later whether all ranks, can read apart */
+    int independent;   /* whether this rank, and later whether all ranks, can read independently */
     bool one_message;  /* the same for sending everything in one message */
     tally own;         /* what this rank has, ascending by domain */
     tally carried;     /* what its group has for the groups to which this rank is the carrier */
     uint64_t *foreign; /* for each domain of another group, how much this group has in it */
     uint64_t domains;  /* number of domains, if there are no reader ranges */
     uint64_t *bytes;   /* with reader ranges, two per rank: sizes of messages */
-    move_talk *in;     /* what all partners report; room for in_most */
+    move_flow *in;     /* what all partners report; room for in_most */
     size_t in_most;
     dcp_comm_message *messages; /* to and from each partner */
     dcp_error *err;
@@ -52,7 +53,7 @@ typedef struct agreeing {
 /* The layout of a word. The bits below WORD_WIDTH are the number of entries, and the bits above it
  * are the width, or 0 if the rank has failed. The two highest bits say that the rank can read
  * apart, and that it can send everything in one message. */
-enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_APART = 63 };
+enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_INDEPENDENT = 63 };
 
 /* Returns the rank of `group` that carries its traffic with `other`. */
 static int move_routes_carrier(const comm_groups *groups, int group, int other) {
@@ -185,14 +186,14 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
 }
 
 /* Appends to the message those entries of this rank that `carrier` carries. */
-static int append_entries(const agreeing *a, int carrier, comm_message *out) {
+static int append_entries(const agreeing *a, int carrier, comm_buffer *out) {
     const comm_groups *g = a->w->groups;
     for (size_t i = 0; i < a->own.n; i++) {
         const tally_entry *e = &a->own.list[i];
         if (e->group == (uint64_t)g->own ||
             move_routes_carrier(g, g->own, (int)e->group) != carrier)
             continue;
-        unsigned char *at = comm_message_append(out, sizeof *e);
+        unsigned char *at = comm_buffer_append(out, sizeof *e);
         if (!at) return core_fail_memory(a->err, a->own.n * sizeof *e);
         memcpy(at, e, sizeof *e);
         a->bytes[carrier] += sizeof *e;
@@ -200,7 +201,7 @@ static int append_entries(const agreeing *a, int carrier, comm_message *out) {
     return DCP_OK;
 }
 
-static int take_entries(agreeing *a, const comm_message *in) {
+static int take_entries(agreeing *a, const comm_buffer *in) {
     for (uint64_t at = 0; at < in->bytes; at += sizeof(tally_entry)) {
         tally_entry e;
         memcpy(&e, in->data + at, sizeof e);
@@ -212,15 +213,15 @@ static int take_entries(agreeing *a, const comm_message *in) {
 
 /* Used with reader ranges: sends this rank's entries to the carriers of its group. Collective. All
  * ranks find out whether one of them has failed; `status` is this rank's status so far. */
-static int tell_carriers(agreeing *a, int status) {
+static int send_to_carriers(agreeing *a, int status) {
     const comm_groups *g = a->w->groups;
-    comm_message out = {0}, in = {0};
+    comm_buffer out = {0}, in = {0};
     for (int k = 0; k < comm_groups_size(g, g->own) && !status; k++)
         status = append_entries(a, comm_groups_rank(g, g->own, k), &out);
     status = comm_agree(a->comm, status, a->err);
     if (!status)
         status =
-            comm_message_exchange(a->comm, &out, a->bytes, &in, a->bytes + a->comm->size, a->err);
+            comm_buffer_exchange(a->comm, &out, a->bytes, &in, a->bytes + a->comm->size, a->err);
     if (!status) status = take_entries(a, &in);
     free(out.data);
     free(in.data);
@@ -257,18 +258,18 @@ static int list_own(agreeing *a) {
         if (!p->own.list) return core_fail_memory(a->err, (end - i) * sizeof *p->own.list);
         for (size_t k = i; k < end; k++)
             p->own.list[p->own.n++] =
-                (move_talk){.window = carried->list[k].domain, .bytes = carried->list[k].bytes};
+                (move_flow){.window = carried->list[k].domain, .bytes = carried->list[k].bytes};
     }
     sort_partners(a->t);
-    return comm_messages_reserve(a->comm, carried->n * sizeof *a->in, a->in_most * sizeof *a->in,
+    return comm_exchange_reserve(a->comm, carried->n * sizeof *a->in, a->in_most * sizeof *a->in,
                                  a->err);
 }
 
-/* Lists what the partners report. `told` contains the words from all ranks. */
-static int list_theirs(agreeing *a, const uint64_t *told) {
-    const move_talk *at = a->in;
+/* Lists what the partners report. `received` contains the words from all ranks. */
+static int list_theirs(agreeing *a, const uint64_t *received) {
+    const move_flow *at = a->in;
     for (int r = 0; r < a->comm->size; r++) {
-        const size_t n = (uint32_t)told[r];
+        const size_t n = (uint32_t)received[r];
         if (!n) continue;
         move_partner *p = add_partner(a, a->w->groups->of[r]);
         p->theirs.list = core_array(n, sizeof *at);
@@ -281,53 +282,54 @@ static int list_theirs(agreeing *a, const uint64_t *told) {
     return DCP_OK;
 }
 
-/* Exchanges the lists between carriers. `told` contains the words from all ranks. Collective. */
-static int exchange_talks(agreeing *a, const uint64_t *told) {
+/* Exchanges the lists between carriers. `received` contains the words from all ranks. Collective.
+ */
+static int exchange_flows(agreeing *a, const uint64_t *received) {
     dcp_comm_message *send = a->messages, *receive = send + a->w->groups->n;
     size_t sends = 0, receives = 0;
-    move_talk *at = a->in;
+    move_flow *at = a->in;
     for (int i = 0; i < a->t->n_partners; i++) {
         const move_partner *p = &a->t->partners[i];
         send[sends++] = (dcp_comm_message){
             .data = p->own.list, .bytes = p->own.n * sizeof *p->own.list, .peer = p->rank};
     }
     for (int r = 0; r < a->comm->size; r++) {
-        const size_t n = (uint32_t)told[r];
+        const size_t n = (uint32_t)received[r];
         if (!n) continue;
         receive[receives++] = (dcp_comm_message){.data = at, .bytes = n * sizeof *at, .peer = r};
         at += n;
     }
-    return comm_messages_exchange(a->comm, send, sends, receive, receives, a->err);
+    return comm_exchange_run(a->comm, send, sends, receive, receives, a->err);
 }
 
 /* Replaces the entries, one per domain, by their sums per window. */
-static void find_talk_windows(const agreeing *a, move_talks *talks) {
+static void find_flow_windows(const agreeing *a, move_flows *flows) {
     const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
     size_t n = 0;
-    for (size_t i = 0; i < talks->n; i++) {
-        const move_talk t = {.window = talks->list[i].window / (uint64_t)a->w->width,
-                             .bytes = talks->list[i].bytes};
-        if (n && talks->list[n - 1].window == t.window)
-            talks->list[n - 1].bytes += t.bytes;
+    for (size_t i = 0; i < flows->n; i++) {
+        const move_flow t = {.window = flows->list[i].window / (uint64_t)a->w->width,
+                             .bytes = flows->list[i].bytes};
+        if (n && flows->list[n - 1].window == t.window)
+            flows->list[n - 1].bytes += t.bytes;
         else
-            talks->list[n++] = t;
+            flows->list[n++] = t;
     }
     for (size_t i = 0; i < n && !a->to_file; i++)
-        talks->list[i].bytes = core_min_u64(talks->list[i].bytes, most);
-    talks->n = n;
+        flows->list[i].bytes = core_min_u64(flows->list[i].bytes, most);
+    flows->n = n;
 }
 
 /* Notes the list's windows in t->parts. Adds their bytes to the windows' sums or, if one message
  * covers all windows, to sums[0]. */
-static void note_talks(const agreeing *a, move_talks *talks, int part, uint64_t *sums) {
+static void record_flows(const agreeing *a, move_flows *flows, int part, uint64_t *sums) {
     uint64_t before = 0;
-    for (size_t i = 0; i < talks->n; i++) {
-        move_talk *talk = &talks->list[i];
-        uint64_t *parts = &a->t->parts[3 * talk->window];
+    for (size_t i = 0; i < flows->n; i++) {
+        move_flow *flow = &flows->list[i];
+        uint64_t *parts = &a->t->parts[3 * flow->window];
         parts[0] = parts[part] = 1;
-        sums[a->one_message ? 0 : talk->window] += talk->bytes;
-        if (a->one_message) talk->before = before;
-        before += talk->bytes;
+        sums[a->one_message ? 0 : flow->window] += flow->bytes;
+        if (a->one_message) flow->before = before;
+        before += flow->bytes;
     }
 }
 
@@ -350,10 +352,10 @@ static int note_partners(agreeing *a) {
     for (size_t i = 0; i < a->own.n; i++)
         t->parts[3 * (a->own.list[i].domain / (uint64_t)a->w->width)] = 1;
     for (int i = 0; i < t->n_partners && ok; i++) {
-        find_talk_windows(a, &t->partners[i].own);
-        find_talk_windows(a, &t->partners[i].theirs);
-        note_talks(a, &t->partners[i].own, 1, sums);
-        note_talks(a, &t->partners[i].theirs, 2, sums + n);
+        find_flow_windows(a, &t->partners[i].own);
+        find_flow_windows(a, &t->partners[i].theirs);
+        record_flows(a, &t->partners[i].own, 1, sums);
+        record_flows(a, &t->partners[i].theirs, 2, sums + n);
     }
     if (ok) t->most_own = most_of(sums, n);
     if (ok) t->most_theirs = most_of(sums + n, n);
@@ -363,20 +365,20 @@ static int note_partners(agreeing *a) {
 
 /* Exchanges the words. Collective. Sets *told to the words that this rank has received, and *least
  * to the smallest width, which is 0 if some rank has failed. */
-static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
+static int exchange_words(agreeing *a, int width, const uint64_t **received, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
     const uint64_t own = (uint64_t)width << WORD_WIDTH |
                          (uint64_t)(width && a->one_message) << WORD_ONE_MESSAGE |
-                         (uint64_t)(width && a->apart) << WORD_APART;
+                         (uint64_t)(width && a->independent) << WORD_INDEPENDENT;
     for (int r = 0; r < comm->size; r++) out[r] = own;
     for (int i = 0; width && i < a->t->n_partners; i++)
         out[a->t->partners[i].rank] += a->t->partners[i].own.n;
-    *told = in;
+    *received = in;
     *least = a->w->width;
     int status = comm_alltoall(comm, out, comm->eights, in, comm->eights, a->err);
     for (int r = 0; r < comm->size; r++) {
-        a->apart &= (int)(in[r] >> WORD_APART);
+        a->independent &= (int)(in[r] >> WORD_INDEPENDENT);
         a->one_message &= (int)(in[r] >> WORD_ONE_MESSAGE) & 1;
         const int told_width = (int)(in[r] << 2 >> (WORD_WIDTH + 2));
         if (told_width < *least) *least = told_width;
@@ -385,31 +387,31 @@ static int tell_words(agreeing *a, int width, const uint64_t **told, int *least)
 }
 
 /* Used with reader ranges: allocates memory for the entries that the words announce. Collective. */
-static int make_told_room(agreeing *a, const uint64_t *told) {
+static int allocate_received(agreeing *a, const uint64_t *received) {
     size_t n = 0;
-    for (int r = 0; r < a->comm->size; r++) n += (uint32_t)told[r];
+    for (int r = 0; r < a->comm->size; r++) n += (uint32_t)received[r];
     free(a->in);
     a->in = core_array(n + 1, sizeof *a->in);
-    int status = a->in ? comm_messages_reserve(a->comm, 0, n * sizeof *a->in, a->err)
+    int status = a->in ? comm_exchange_reserve(a->comm, 0, n * sizeof *a->in, a->err)
                        : core_fail_memory(a->err, n * sizeof *a->in);
     return comm_agree(a->comm, status, a->err);
 }
 
 /* Collective. Exchanges words and lists with other ranks, and sets the width. If memory is short on
  * a rank after the ranks have agreed on a width, only t->status of that rank says so. */
-static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
-    const uint64_t *told;
+static int send_to_partners(agreeing *a, int status, int width, uint64_t end) {
+    const uint64_t *received;
     int least;
     if (!status && width) status = list_own(a);
-    int comm_status = tell_words(a, status ? 0 : width, &told, &least);
+    int comm_status = exchange_words(a, status ? 0 : width, &received, &least);
     if (comm_status) return comm_status;
     if (!least) return comm_agree(a->comm, status, a->err);
-    if (a->apart) return DCP_OK;
-    status = a->w->reader_ranges ? make_told_room(a, told) : DCP_OK;
-    if (!status) status = exchange_talks(a, told);
+    if (a->independent) return DCP_OK;
+    status = a->w->reader_ranges ? allocate_received(a, received) : DCP_OK;
+    if (!status) status = exchange_flows(a, received);
     if (status) return status;
     move_windows_set_width(a->w, least, end);
-    status = list_theirs(a, told);
+    status = list_theirs(a, received);
     if (!status) status = note_partners(a);
     a->t->status = status;
     return DCP_OK;
@@ -417,9 +419,9 @@ static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
 
 /* Returns the maximum number of entries that partners can report to this rank: for each partner,
  * one per domain of this group. With reader ranges, domains are short and this number would be too
- * large. Then it returns 0, and make_told_room allocates memory when the number of entries is
+ * large. Then it returns 0, and allocate_received allocates memory when the number of entries is
  * known. */
-static size_t most_told(const agreeing *a) {
+static size_t most_sent(const agreeing *a) {
     const comm_groups *g = a->w->groups;
     if (a->w->reader_ranges) return 0;
     const size_t ranks = (size_t)comm_groups_size(g, g->own);
@@ -433,7 +435,7 @@ static int make_tables(agreeing *a) {
                  ranks = (size_t)a->comm->size, groups = (size_t)w->groups->n;
     a->t = a->w->routes = calloc(1, sizeof *a->t);
     a->domains = w->reader_ranges ? 0 : w->count * (uint64_t)w->width;
-    a->in_most = most_told(a);
+    a->in_most = most_sent(a);
     a->foreign = calloc(a->domains + 1, sizeof *a->foreign);
     if (w->reader_ranges) a->bytes = calloc(2 * ranks, sizeof *a->bytes);
     a->in = core_array(a->in_most + 1, sizeof *a->in);
@@ -448,14 +450,15 @@ static int make_tables(agreeing *a) {
 }
 
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
-                      int to_file, int *apart, move_windows *w, dcp_error *err) {
-    agreeing a = {.comm = comm, .w = w, .to_file = to_file, .apart = *apart, .err = err};
+                      int to_file, int *independent, move_windows *w, dcp_error *err) {
+    agreeing a = {
+        .comm = comm, .w = w, .to_file = to_file, .independent = *independent, .err = err};
     int width = w->width;
     if (!status) status = make_tables(&a);
     if (!status) status = count_fragments(&a, pieces, n);
-    status = w->reader_ranges ? tell_carriers(&a, status) : add_up_in_group(&a, status, &width);
-    status = tell_partners(&a, status, width, end);
-    *apart = a.apart;
+    status = w->reader_ranges ? send_to_carriers(&a, status) : add_up_in_group(&a, status, &width);
+    status = send_to_partners(&a, status, width, end);
+    *independent = a.independent;
     free(a.own.list);
     free(a.carried.list);
     free(a.foreign);
@@ -470,7 +473,7 @@ int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
     move_routes *t = w->routes;
     const uint64_t n = 3 * w->count;
-    const bool is_of_all = comm_messages_are_collective(comm);
+    const bool is_of_all = comm_exchange_is_collective(comm);
     t->parts[n] = status != DCP_OK;
     int failed = comm_local_max(comm, t->parts, n + 1, err);
     if (is_of_all && !failed) failed = comm_allreduce(comm, t->parts, n + 1, DCP_REDUCE_MAX, err);

@@ -11,21 +11,21 @@
 
 /* The number of bytes that a group has for, or needs from, the domains of another group in one
  * window. */
-typedef struct move_talk {
+typedef struct move_flow {
     uint64_t window, bytes;
     uint64_t before; /* bytes of earlier windows in the same message */
-} move_talk;
+} move_flow;
 
-typedef struct move_talks {
-    move_talk *list; /* ascending by window */
+typedef struct move_flows {
+    move_flow *list; /* ascending by window */
     size_t n;
-} move_talks;
+} move_flows;
 
 /* Another group, to which this rank is the carrier. */
 typedef struct move_partner {
     int group, rank;   /* rank: the carrier of the other group to this one */
-    move_talks own;    /* what this group has in, or needs from, the other group's domains */
-    move_talks theirs; /* what the other group has in, or needs from, this group's domains */
+    move_flows own;    /* what this group has in, or needs from, the other group's domains */
+    move_flows theirs; /* what the other group has in, or needs from, this group's domains */
 } move_partner;
 
 typedef struct move_routes {
@@ -48,10 +48,11 @@ typedef struct move_routes {
 #define MOVE_HEAD_BYTES 8
 
 /* Chooses the windows' width, and fills in `routes`. Collective. `status` is this rank's status so
- * far. *apart says whether this rank can read apart (domain.h); it becomes 1 if all ranks can, and
- * 0 otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no routes. */
+ * far. *independent says whether this rank can read independently (domain.h); it becomes 1 if all
+ * ranks can, and 0 otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no
+ * routes. */
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
-                      int to_file, int *apart, move_windows *w, dcp_error *err);
+                      int to_file, int *independent, move_windows *w, dcp_error *err);
 /* Fills in w->list, and lets all ranks agree on the status. Collective. `status` is this rank's
  * status so far, which includes routes->status. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err);

@@ -12,27 +12,27 @@
 #include "io/queue.h"
 #include "move/piece.h"
 
-#define TELL_BYTES ((uint64_t)4 << 20)
+#define REPORT_BYTES ((uint64_t)4 << 20)
 /* For progress, a part counts as at least this many bytes. If memory is mapped from a file, the
  * kernel also reads the pages around a small part, and the caller can release them only when
  * progress is reported. */
 #define PART_BYTES ((uint64_t)256 << 10)
 
 void move_progress_read(move_progress *progress, uint64_t bytes) {
-    progress->untold += bytes < PART_BYTES ? PART_BYTES : bytes;
-    if (progress->untold < TELL_BYTES && progress->done < progress->total) return;
-    progress->untold = 0;
+    progress->unreported += bytes < PART_BYTES ? PART_BYTES : bytes;
+    if (progress->unreported < REPORT_BYTES && progress->done < progress->total) return;
+    progress->unreported = 0;
     if (progress->on_progress)
         progress->on_progress(progress->progress_ctx, progress->done, progress->total);
-    comm_stop_ask(&progress->stop, NULL);
+    comm_stop_poll(&progress->stop, NULL);
 }
 
 int move_progress_status(const move_progress *progress, dcp_error *err) {
     return progress ? comm_stop_status(&progress->stop, err) : DCP_OK;
 }
 
-int move_progress_ask(move_progress *progress, dcp_error *err) {
-    return progress ? comm_stop_ask(&progress->stop, err) : DCP_OK;
+int move_progress_poll(move_progress *progress, dcp_error *err) {
+    return progress ? comm_stop_poll(&progress->stop, err) : DCP_OK;
 }
 
 void move_progress_written(move_progress *progress, uint64_t bytes) {
@@ -50,7 +50,7 @@ void move_progress_release(const move_progress *progress) {
     if (progress->released) progress->released(progress->ctx);
 }
 
-bool move_progress_wants_copy(const move_progress *progress, uint64_t left) {
+bool move_progress_should_copy(const move_progress *progress, uint64_t left) {
     return left <= progress->staging_bytes && progress->is_awaited &&
            progress->is_awaited(progress->ctx);
 }
@@ -58,7 +58,7 @@ bool move_progress_wants_copy(const move_progress *progress, uint64_t left) {
 /* Addresses of files, and the end of a move. */
 
 const move_file *move_transfer_file(const move_transfer *t, uint64_t address) {
-    return &t->files[core_first_from(&t->files->base, t->n_files, sizeof *t->files, address + 1) -
+    return &t->files[core_lower_bound(&t->files->base, t->n_files, sizeof *t->files, address + 1) -
                      1];
 }
 
@@ -168,7 +168,7 @@ int move_sums_of_others(const move_piece *pieces, size_t n, move_progress *progr
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++)
         if (pieces[i].holders && pieces[i].own)
-            status = move_piece_others(&pieces[i], sum_box_range, &s);
+            status = move_piece_walk_others(&pieces[i], sum_box_range, &s);
     free(s.buffer);
     return status;
 }

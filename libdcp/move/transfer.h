@@ -18,7 +18,7 @@ typedef struct move_progress {
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
     void *phase_ctx;
     uint64_t done, total; /* in bytes of this rank */
-    uint64_t untold;      /* bytes since the last report */
+    uint64_t unreported;  /* bytes since the last report */
     comm_stop stop;       /* asks the caller whether to give up, as often as progress is reported */
     /* For a save in flight, otherwise NULL. The first reports that the caller's memory has been
      * read. The second returns true if somebody waits for that. */
@@ -39,7 +39,7 @@ void move_progress_read(move_progress *progress, uint64_t bytes);
 int move_progress_status(const move_progress *progress, dcp_error *err);
 /* Does the same, but first asks the caller whether to give up. Called if the caller may not have
  * been asked for a long time, and before anything that cannot be undone. */
-int move_progress_ask(move_progress *progress, dcp_error *err);
+int move_progress_poll(move_progress *progress, dcp_error *err);
 
 /* Reports the end of a phase, and returns its duration. `progress` may be NULL. */
 double move_progress_phase(const move_progress *progress, dcp_phase phase, double begin,
@@ -49,7 +49,7 @@ double move_progress_phase(const move_progress *progress, dcp_phase phase, doubl
 void move_progress_release(const move_progress *progress);
 
 /* Returns true if it is worth copying the `left` bytes that remain to be read. */
-bool move_progress_wants_copy(const move_progress *progress, uint64_t left);
+bool move_progress_should_copy(const move_progress *progress, uint64_t left);
 
 /* One move of bytes between the boxes of ranks and files, in either direction: the argument of
  * engines. */
@@ -57,7 +57,7 @@ bool move_progress_wants_copy(const move_progress *progress, uint64_t left);
 struct io_file;
 struct io_queue;
 struct move_device;
-struct move_kept;
+struct move_window_cache;
 struct move_piece;
 struct move_progress;
 
@@ -88,22 +88,22 @@ typedef struct move_transfer {
     const struct move_piece *replicas;
     size_t n_replicas;
     bool others_are_summed; /* parts that other holders supply are not summed again */
-    /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept. uses_kept:
-     * all ranks have agreed to use the existing ones. */
-    struct move_kept *kept;
-    bool uses_kept;
+    /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept.
+     * uses_window_cache: all ranks have agreed to use the existing ones. */
+    struct move_window_cache *window_cache;
+    bool uses_window_cache;
     struct move_device *device;
     struct move_progress *progress;
-    bool is_last;       /* to a file: after these pieces, no more of the save's memory is read */
-    bool bulk_is_apart; /* bulk parts are left to the caller */
+    bool is_last;    /* to a file: after these pieces, no more of the save's memory is read */
+    bool skips_bulk; /* bulk parts are left to the caller */
     /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
     /* Set if this rank has failed already, and then it has no pieces; other ranks learn of the
      * failure at the end. NULL: no failure. */
     const dcp_error *failure;
     bool is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
-    /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_ROOM elements
-     * of scratch memory (comm/comm.h). NULL: none. */
+    /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_SCRATCH
+     * elements of scratch memory (comm/comm.h). NULL: none. */
     uint64_t *sums;
     size_t n_sums;
     /* called when all of this rank's sums are complete; NULL: not called */

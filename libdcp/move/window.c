@@ -1,4 +1,4 @@
-/* Chooses windows. Ranks read apart if each of them finds that it has few enough fragments.
+/* Chooses windows. Ranks read independently if each of them finds that it has few enough fragments.
  * Otherwise, if there is only one group of ranks that share memory, each rank marks the windows
  * that its fragments touch, and all ranks skip those that nobody marked. With several groups, the
  * ranks agree on routes (routes.h). */
@@ -55,7 +55,7 @@ static void unmark_skipped(const move_span_list *skip, uint64_t *marks, uint64_t
 
 /* Returns the beginning of the reader range that contains the address. */
 static uint64_t range_start(const uint64_t *ranges, int ranks, uint64_t address) {
-    return ranges[core_first_from(ranges, (size_t)ranks, sizeof *ranges, address + 1) - 1];
+    return ranges[core_lower_bound(ranges, (size_t)ranks, sizeof *ranges, address + 1) - 1];
 }
 
 static void mark_piece(const move_windows *w, const move_piece *p, int ranks) {
@@ -135,8 +135,8 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     return DCP_OK;
 }
 
-/* Ranks read apart if, on each of them, the pages that its fragments touch are at most one part in
- * APART of the bytes that it reads. */
+/* Ranks read independently if, on each of them, the pages that its fragments touch are at most one
+ * part in APART of the bytes that it reads. */
 #define APART 64
 
 /* Returns an upper bound on the size of the pages that the piece's fragments touch. */
@@ -154,7 +154,7 @@ static uint64_t bytes_of_fragments(const move_piece *p) {
     return bytes;
 }
 
-static bool suits_apart(const move_piece *pieces, size_t n) {
+static bool suits_independent_reads(const move_piece *pieces, size_t n) {
     uint64_t all = 0, of_fragments = 0;
     for (size_t i = 0; i < n; i++) {
         all += pieces[i].copy->runs * pieces[i].copy->run_bytes;
@@ -176,9 +176,9 @@ static int make_list(move_windows *w, dcp_error *err) {
 
 /* Makes windows of a single domain, and lists those that contain fragments of this rank. Not
  * collective. */
-static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
-                      move_windows *w, dcp_error *err) {
-    w->is_apart = w->areas = w->n_aggregators = 1;
+static int find_independent(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                            move_windows *w, dcp_error *err) {
+    w->is_independent = w->areas = w->n_aggregators = 1;
     w->aggregators[0] = (move_aggregator){.rank = comm->rank, .group = w->groups->own};
     move_windows_set_width(w, 1, end);
     move_routes_free(w->routes);
@@ -191,15 +191,15 @@ static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, 
     return DCP_OK;
 }
 
-/* Lets all ranks mark their windows, unless all can read apart. Collective. `status` is this rank's
- * so far. */
-static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n, int *apart,
-                       move_windows *w, dcp_error *err) {
-    uint64_t all = (uint64_t)*apart;
+/* Lets all ranks mark their windows, unless all can read independently. Collective. `status` is
+ * this rank's so far. */
+static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
+                       int *independent, move_windows *w, dcp_error *err) {
+    uint64_t all = (uint64_t)*independent;
     if (!status) status = make_list(w, err);
-    status = comm_agree_least(comm, status, &all, 1, err);
-    *apart = !status && all;
-    if (status || *apart) return status;
+    status = comm_agree_min(comm, status, &all, 1, err);
+    *independent = !status && all;
+    if (status || *independent) return status;
     for (size_t i = 0; i < n; i++) mark_piece(w, &pieces[i], comm->size);
     if (n && pieces[0].skip && !w->reader_ranges)
         unmark_skipped(pieces[0].skip, w->list, w->window_bytes);
@@ -212,15 +212,15 @@ int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64
                       const uint64_t *reader_ranges, int to_file, move_windows *out,
                       dcp_error *err) {
     move_windows w = {.reader_ranges = reader_ranges};
-    int apart = !to_file && !reader_ranges && suits_apart(pieces, n);
+    int independent = !to_file && !reader_ranges && suits_independent_reads(pieces, n);
     const comm_groups *hosts;
     int status = comm_hosts(comm, &hosts, err);
     if (status) return status;
     const int own = cut_addresses(comm, hosts, end, &w, err);
     status = w.groups->n == 1
-                 ? find_marked(comm, own, pieces, n, &apart, &w, err)
-                 : move_routes_agree(comm, own, pieces, n, end, to_file, &apart, &w, err);
-    if (!status && apart) status = find_apart(comm, pieces, n, end, &w, err);
+                 ? find_marked(comm, own, pieces, n, &independent, &w, err)
+                 : move_routes_agree(comm, own, pieces, n, end, to_file, &independent, &w, err);
+    if (!status && independent) status = find_independent(comm, pieces, n, end, &w, err);
     *out = w;
     if (status) move_windows_free(out);
     return status;

@@ -16,30 +16,30 @@ static uint64_t places_of(const dcp_comm *comm) {
 
 static uint64_t end_of(const move_transfer *t) { return t->files[t->n_files - 1].end; }
 
-bool move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end) {
-    return kept->is_known && comm->hosts && kept->end == end && kept->places == places_of(comm);
+bool move_window_cache_matches(const move_window_cache *cache, const dcp_comm *comm, uint64_t end) {
+    return cache->is_known && comm->hosts && cache->end == end && cache->places == places_of(comm);
 }
 
-void move_kept_free(move_kept *kept) {
-    move_windows_free(&kept->windows);
-    kept->is_known = false;
+void move_window_cache_free(move_window_cache *cache) {
+    move_windows_free(&cache->windows);
+    cache->is_known = false;
 }
 
-int move_kept_take(const move_transfer *t, move_windows *out, dcp_error *err) {
-    if (!t->kept || !t->uses_kept)
+int move_window_cache_acquire(const move_transfer *t, move_windows *out, dcp_error *err) {
+    if (!t->window_cache || !t->uses_window_cache)
         return move_windows_find(t->comm, t->pieces, t->n_pieces, end_of(t), t->reader_ranges,
                                  t->direction == MOVE_TO_FILE, out, err);
-    *out = t->kept->windows;
+    *out = t->window_cache->windows;
     out->groups = t->comm->local.groups; /* equal groups, possibly of another communicator */
     return DCP_OK;
 }
 
-void move_kept_return(const move_transfer *t, move_windows *windows) {
-    if (t && t->kept && t->uses_kept) return;
-    if (!t || !t->kept || !windows->is_known) {
+void move_window_cache_release(const move_transfer *t, move_windows *windows) {
+    if (t && t->window_cache && t->uses_window_cache) return;
+    if (!t || !t->window_cache || !windows->is_known) {
         move_windows_free(windows);
         return;
     }
-    move_kept_free(t->kept);
-    *t->kept = (move_kept){true, end_of(t), places_of(t->comm), *windows};
+    move_window_cache_free(t->window_cache);
+    *t->window_cache = (move_window_cache){true, end_of(t), places_of(t->comm), *windows};
 }

@@ -10,19 +10,19 @@
 struct move_transfer;
 
 /* The windows of consecutive moves of equal pieces. Initially zeroed. */
-typedef struct move_kept {
+typedef struct move_window_cache {
     bool is_known;        /* the windows are set; the same on all ranks */
     uint64_t end, places; /* the end of the addresses; a fingerprint of which ranks are together */
     move_windows windows;
-} move_kept;
+} move_window_cache;
 
 /* Returns true if the next move of equal pieces over `comm` could use the windows. Not collective;
  * all ranks have to agree on it (transfer.h). */
-bool move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end);
-void move_kept_free(move_kept *kept);
+bool move_window_cache_matches(const move_window_cache *cache, const dcp_comm *comm, uint64_t end);
+void move_window_cache_free(move_window_cache *cache);
 
 /* Sets *out to the kept windows if the transfer uses them, otherwise finds new ones. Collective. */
-int move_kept_take(const struct move_transfer *t, move_windows *out, dcp_error *err);
+int move_window_cache_acquire(const struct move_transfer *t, move_windows *out, dcp_error *err);
 /* Called at the end of a move. Keeps the windows if that is requested and all ranks have found
  * their windows, otherwise frees them. Not collective. */
-void move_kept_return(const struct move_transfer *t, move_windows *windows);
+void move_window_cache_release(const struct move_transfer *t, move_windows *windows);

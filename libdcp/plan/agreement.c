@@ -44,10 +44,10 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n) {
     return raw;
 }
 
-static bool serialize(state_tensor *const *sorted, size_t n, comm_message *list) {
+static bool serialize(state_tensor *const *sorted, size_t n, comm_buffer *list) {
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(sorted[i]->tensor.path) + 1;
-        unsigned char *at = comm_message_append(list, HEAD + length);
+        unsigned char *at = comm_buffer_append(list, HEAD + length);
         if (!at) return false;
         put_head(&sorted[i]->tensor, at);
         memcpy(at + HEAD, sorted[i]->tensor.path, length);
@@ -72,7 +72,7 @@ static void describe_tensor(const unsigned char *record, char *text, size_t size
 
 /* Both lists ascend by path. Returns the path at the first place where they differ, or NULL. */
 static const char *first_difference(state_tensor *const *sorted, size_t n,
-                                    const comm_message *list) {
+                                    const comm_buffer *list) {
     const unsigned char *at = list->data, *end = at + list->bytes;
     for (size_t i = 0; i < n || at < end; i++) {
         const char *theirs = at < end ? (const char *)at + HEAD : NULL;
@@ -114,11 +114,11 @@ static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n
 
 static int explain_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n,
                               dcp_error *err) {
-    comm_message list = {0};
+    comm_buffer list = {0};
     int status = DCP_OK;
     if (comm->rank == 0 && !serialize(sorted, n, &list)) status = core_fail_memory(err, list.bytes);
     status = comm_agree(comm, status, err);
-    if (!status) status = comm_message_broadcast(comm, &list, 0, err);
+    if (!status) status = comm_buffer_broadcast(comm, &list, 0, err);
     if (!status) status = name_difference(comm, sorted, n, first_difference(sorted, n, &list), err);
     free(list.data);
     return status;
@@ -147,12 +147,12 @@ typedef struct comparison {
     dcp_comm *comm;
     const plan_boxes *plan;
     const plan_sums *sums;
-    uint64_t *told;  /* first the checksums of this rank's boxes, in the order in which they are
-                        sent; later the arbiters' answers */
-    uint64_t *heard; /* as an arbiter: first the checksums that it has received; later its answers,
-                        1 if the box's set contains different boxes */
-    uint64_t *seen;  /* per set, the first checksum; then, per set, the number of checksums that
-                        differ from the first */
+    uint64_t *sent;     /* first the checksums of this rank's boxes, in the order in which they are
+                           sent; later the arbiters' answers */
+    uint64_t *received; /* as an arbiter: first the checksums that it has received; later its
+                        answers, 1 if the box's set contains different boxes */
+    uint64_t *seen;     /* per set, the first checksum; then, per set, the number of checksums that
+                           differ from the first */
 } comparison;
 
 static size_t count_blocks(const comparison *c, size_t k) {
@@ -165,14 +165,14 @@ static const uint64_t *blocks_of(const comparison *c, size_t k) {
 
 static int prepare(comparison *c, dcp_error *err) {
     const plan_replicas *r = &c->plan->replicas;
-    size_t words = r->n_told + r->n_heard + 2 * r->n_sets;
-    c->told = calloc(words + 1, sizeof *c->told);
-    if (!c->told) return core_fail_memory(err, words * sizeof *c->told);
-    c->heard = c->told + r->n_told;
-    c->seen = c->heard + r->n_heard;
-    for (size_t i = 0; i < r->n_told; i++)
-        c->told[i] = core_crc64_raw(~0ULL, blocks_of(c, r->told[i]),
-                                    count_blocks(c, r->told[i]) * sizeof(uint64_t));
+    size_t words = r->n_sent + r->n_received + 2 * r->n_sets;
+    c->sent = calloc(words + 1, sizeof *c->sent);
+    if (!c->sent) return core_fail_memory(err, words * sizeof *c->sent);
+    c->received = c->sent + r->n_sent;
+    c->seen = c->received + r->n_received;
+    for (size_t i = 0; i < r->n_sent; i++)
+        c->sent[i] = core_crc64_raw(~0ULL, blocks_of(c, r->sent[i]),
+                                    count_blocks(c, r->sent[i]) * sizeof(uint64_t));
     return DCP_OK;
 }
 
@@ -181,12 +181,12 @@ static int prepare(comparison *c, dcp_error *err) {
 static uint64_t count_different(comparison *c) {
     const plan_replicas *r = &c->plan->replicas;
     uint64_t different = 0, *first = c->seen, *others = c->seen + r->n_sets;
-    for (size_t i = r->n_heard; i-- > 0;) first[r->sets[i]] = c->heard[i];
-    for (size_t i = 0; i < r->n_heard; i++) {
+    for (size_t i = r->n_received; i-- > 0;) first[r->sets[i]] = c->received[i];
+    for (size_t i = 0; i < r->n_received; i++) {
         uint32_t set = r->sets[i];
-        if (c->heard[i] != first[set]) different += !others[set]++;
+        if (c->received[i] != first[set]) different += !others[set]++;
     }
-    for (size_t i = 0; i < r->n_heard; i++) c->heard[i] = others[r->sets[i]] != 0;
+    for (size_t i = 0; i < r->n_received; i++) c->received[i] = others[r->sets[i]] != 0;
     return different;
 }
 
@@ -242,7 +242,7 @@ static int find_block(const comparison *c, const uint64_t *own, uint64_t n, uint
 }
 
 /* Collective: fills in the error. */
-static int tell_block(const comparison *c, const dcp_tensor *t, const dcp_box *box,
+static int fail_block(const comparison *c, const dcp_tensor *t, const dcp_box *box,
                       const uint64_t *own, dcp_error *err) {
     const uint32_t dims = core_box_dims(t->ndim);
     const uint64_t bytes = dcp_box_elems(box, dims) * dcp_dtype_bytes(t->dtype);
@@ -271,8 +271,8 @@ static int explain(comparison *c, state_tensor *const *sorted, dcp_error *err) {
     unsigned char *differs = calloc(c->plan->n + 1, 1);
     int status = comm_agree(c->comm, differs ? DCP_OK : core_fail_memory(err, c->plan->n), err);
     if (!status)
-        status = comm_alltoall(c->comm, c->heard, r->from_holders, c->told, r->to_arbiters, err);
-    for (size_t i = 0; i < r->n_told && !status; i++) differs[r->told[i]] = c->told[i] != 0;
+        status = comm_alltoall(c->comm, c->received, r->from_holders, c->sent, r->to_arbiters, err);
+    for (size_t i = 0; i < r->n_sent && !status; i++) differs[r->sent[i]] = c->sent[i] != 0;
     if (!status) status = choose_box(c, differs, &tensor, &box, err);
     for (size_t k = 0; k < c->plan->n && !status && !own; k++) {
         const plan_box *b = &c->plan->boxes[k];
@@ -280,7 +280,7 @@ static int explain(comparison *c, state_tensor *const *sorted, dcp_error *err) {
         if (b->tensor == tensor && core_box_equal(dims, &b->box->box, &box)) own = blocks_of(c, k);
     }
     free(differs);
-    return status ? status : tell_block(c, &sorted[tensor]->tensor, &box, own, err);
+    return status ? status : fail_block(c, &sorted[tensor]->tensor, &box, own, err);
 }
 
 static void add_number(uint64_t differ, dcp_error *err) {
@@ -295,11 +295,11 @@ int plan_replicas_compare(dcp_comm *comm, state_tensor *const *sorted, const pla
     comparison c = {.comm = comm, .plan = plan, .sums = sums};
     int status = comm_agree(comm, prepare(&c, err), err);
     if (!status)
-        status = comm_alltoall(comm, c.told, r->to_arbiters, c.heard, r->from_holders, err);
+        status = comm_alltoall(comm, c.sent, r->to_arbiters, c.received, r->from_holders, err);
     *differ = status ? 0 : count_different(&c);
     if (!status) status = comm_allreduce(comm, differ, 1, DCP_REDUCE_SUM, err);
     if (!status && *differ) status = explain(&c, sorted, err);
     if (status == DCP_ERR_MISMATCH && *differ > 1 && err) add_number(*differ, err);
-    free(c.told);
+    free(c.sent);
     return status;
 }

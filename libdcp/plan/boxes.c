@@ -81,14 +81,14 @@ static size_t arbiter_of(const plan_homes *homes, size_t tensor, int size) {
 
 /* Returns the number of words that follow the answers to a rank's boxes. If tensors have homes,
  * this is one word: the number of bytes that the home sends in addition. */
-static size_t words_beside(const plan_homes *homes) { return homes ? 1 : 0; }
+static size_t words_of_homes(const plan_homes *homes) { return homes ? 1 : 0; }
 
 /* Counts the boxes from each rank, and the bytes of the answers to it. */
-static void count_boxes(const comm_message *in, const uint64_t *bytes, int size, arbiter *a) {
+static void count_boxes(const comm_buffer *in, const uint64_t *bytes, int size, arbiter *a) {
     const unsigned char *at = in->data;
     size_t tensor;
     for (int r = 0; r < size; r++) {
-        a->answer_bytes[r] = words_beside(a->homes) * sizeof *a->answers;
+        a->answer_bytes[r] = words_of_homes(a->homes) * sizeof *a->answers;
         for (const unsigned char *end = at + bytes[r]; at < end; a->n++) {
             at = next_box(at, &tensor);
             a->answer_bytes[r] += sizeof *a->answers;
@@ -103,7 +103,7 @@ static size_t slot_of(const arbiter *a, size_t tensor, int size) {
 
 /* Finds where the boxes of each of this arbiter's tensors begin. Returns false if memory is
  * short. */
-static bool find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
+static bool find_starts(size_t n, const comm_buffer *in, int size, arbiter *a) {
     size_t mine = slot_of(a, n, size) + 1, tensor;
     a->starts = calloc(mine + 1, sizeof *a->starts);
     if (!a->starts) return false;
@@ -122,9 +122,9 @@ static bool find_starts(size_t n, const comm_message *in, int size, arbiter *a) 
 /* Orders the boxes of `in` by tensor, with a counting sort. The boxes must have been counted; n is
  * the number of all tensors. `a` refers to the boxes, so `in` must remain until they are judged.
  * Returns false if memory is short. */
-static bool unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
+static bool unpack_boxes(size_t n, const comm_buffer *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return false;
-    const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
+    const size_t beside = words_of_homes(a->homes), places = a->n + beside * (size_t)size;
     a->boxes = core_array(a->n + 1, sizeof *a->boxes);
     a->answers = calloc(places + 1, sizeof *a->answers);
     a->sets = calloc(places + 1, sizeof *a->sets);
@@ -208,7 +208,7 @@ static int order_by_box(const void *a, const void *b) {
 
 /* Makes a set of n equal boxes, which are ordered by rank, and gives each holder its turn. */
 static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
-    uint64_t holders = n < PLAN_MOST_HOLDERS ? n : PLAN_MOST_HOLDERS;
+    uint64_t holders = n < PLAN_MAX_HOLDERS ? n : PLAN_MAX_HOLDERS;
     a->n_sets++;
     for (size_t k = 0; k < n; k++) {
         uint64_t turn = k < holders ? k : TURN_MASK;
@@ -314,7 +314,7 @@ static void read_verdict(plan_box *b, uint64_t answer) {
 }
 
 typedef struct question {
-    comm_message send, receive;
+    comm_buffer send, receive;
     uint64_t *bytes, *received; /* number of bytes of boxes to and from each rank */
     size_t *order;              /* the boxes' numbers in the order in which they are sent */
     uint64_t *answers;          /* the answers to the boxes, in the memory of `send` */
@@ -327,7 +327,7 @@ typedef struct question {
 
 /* Reads the answers, which arrive in the order in which the boxes were sent. */
 static void read_answers(plan_boxes *plan, const question *t, int size) {
-    const size_t beside = words_beside(t->homes);
+    const size_t beside = words_of_homes(t->homes);
     const uint64_t *answer = t->answers;
     const size_t *number = t->order;
     for (int r = 0; r < size; r++) {
@@ -350,7 +350,8 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
  * the bytes of the answers from there. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
-    for (int r = 0; r < size; r++) t->answer_bytes[r] = words_beside(t->homes) * sizeof *t->answers;
+    for (int r = 0; r < size; r++)
+        t->answer_bytes[r] = words_of_homes(t->homes) * sizeof *t->answers;
     for (size_t i = 0; i < n; i++) {
         core_state_prefetch(sorted, n, i);
         size_t to = arbiter_of(t->homes, i, size), boxes = sorted[i]->n_boxes;
@@ -365,9 +366,9 @@ static size_t count_out(state_tensor *const *sorted, size_t n, int size, questio
 static bool pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int size, question *t) {
     uint64_t total = 0;
     for (int r = 0; r < size; r++) total += t->bytes[r];
-    const uint64_t beside = words_beside(t->homes) * (uint64_t)size * sizeof *t->answers;
+    const uint64_t beside = words_of_homes(t->homes) * (uint64_t)size * sizeof *t->answers;
     t->order = order_by_arbiter(plan, t->homes, size);
-    unsigned char *at = comm_message_append(&t->send, total + beside); /* has room for answers */
+    unsigned char *at = comm_buffer_append(&t->send, total + beside); /* has room for answers */
     t->send.bytes -= at ? beside : 0;
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
@@ -381,7 +382,7 @@ static bool pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int 
 static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t n, plan_boxes *plan,
                             question *t, dcp_error *err) {
     size_t size = (size_t)comm->size;
-    const size_t lists = 4 + 2 * words_beside(t->homes);
+    const size_t lists = 4 + 2 * words_of_homes(t->homes);
     t->bytes = calloc(lists * size, sizeof *t->bytes);
     if (!t->bytes) return core_fail_memory(err, lists * size * sizeof *t->bytes);
     t->received = t->bytes + size;
@@ -394,14 +395,14 @@ static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t 
     t->exact = calloc((n + 7) / 8 + 1, sizeof *t->exact);
     if (!t->exact || !pack_boxes(sorted, plan, comm->size, t))
         return core_fail_memory(err, plan->n);
-    if (t->homes && !comm_message_append(&t->homes->in, READY_BESIDE))
+    if (t->homes && !comm_buffer_append(&t->homes->in, READY_BESIDE))
         return core_fail_memory(err, READY_BESIDE);
     return DCP_OK;
 }
 
 /* Called on each home. Makes the additional messages, and writes their lengths after the
  * answers. */
-static int answer_beside(question *t, int size, dcp_error *err) {
+static int answer_with_homes(question *t, int size, dcp_error *err) {
     plan_homes *homes = t->homes;
     if (!homes) return DCP_OK;
     int status = homes->answer(homes->ctx, &t->receive, t->received, homes, err);
@@ -422,7 +423,7 @@ static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_
     if (!unpack_boxes(n, &t->receive, comm->size, &t->arbiter))
         return core_fail_memory(err, t->receive.bytes);
     int status = judge_tensors(comm, sorted, n, &t->arbiter, strict, plan->exact, err);
-    return status ? status : answer_beside(t, comm->size, err);
+    return status ? status : answer_with_homes(t, comm->size, err);
 }
 
 /* Reuses the memory of the boxes that have been sent for the answers to them, and releases the
@@ -450,7 +451,7 @@ static const void *no_answers(const question *t, int size) {
 }
 
 /* Collective. Exchanges the additional messages of homes. `own` is this rank's status so far. */
-static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
+static int exchange_with_homes(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
     uint64_t total = 0;
     bool is_long = false;
     for (int r = 0; r < comm->size; r++) {
@@ -470,10 +471,10 @@ static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error
 
 /* Collective. Sends the boxes to their arbiters, and receives the answers. *own becomes the status
  * of this rank as an arbiter. */
-static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                        bool strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
-    status = comm_message_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
-                                         t->received, err);
+static int query_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                          bool strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
+    status = comm_buffer_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
+                                        t->received, err);
     if (status) return status;
     keep_for_answers(t, comm->size);
     count_boxes(&t->receive, t->received, comm->size, &t->arbiter);
@@ -483,31 +484,31 @@ static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted,
         comm_alltoall(comm, answers, t->arbiter.answer_bytes, t->answers, t->answer_bytes, err);
     if (status) return status;
     read_answers(plan, t, comm->size);
-    return t->homes ? exchange_beside(comm, t->homes, *own, err) : DCP_OK;
+    return t->homes ? exchange_with_homes(comm, t->homes, *own, err) : DCP_OK;
 }
 
 /* Lists the boxes that have replicas, both those that this rank holds and those that it has
  * received as an arbiter, for the comparison of replicas. Returns false if memory is short. */
 static bool list_replicas(const question *t, int size, plan_boxes *plan) {
     plan_replicas *r = &plan->replicas;
-    size_t ranks = (size_t)size, told = 0, heard = 0;
-    for (size_t i = 0; i < plan->n; i++) told += plan->boxes[i].replicated;
-    for (size_t i = 0; i < t->arbiter.n; i++) heard += t->arbiter.sets[i] != 0;
-    r->told = core_array(told + 1, sizeof *r->told);
-    r->sets = core_array(heard + 1, sizeof *r->sets);
+    size_t ranks = (size_t)size, sent = 0, received = 0;
+    for (size_t i = 0; i < plan->n; i++) sent += plan->boxes[i].replicated;
+    for (size_t i = 0; i < t->arbiter.n; i++) received += t->arbiter.sets[i] != 0;
+    r->sent = core_array(sent + 1, sizeof *r->sent);
+    r->sets = core_array(received + 1, sizeof *r->sets);
     r->to_arbiters = calloc(2 * ranks, sizeof *r->to_arbiters);
-    if (!r->told || !r->sets || !r->to_arbiters) return false;
+    if (!r->sent || !r->sets || !r->to_arbiters) return false;
     r->from_holders = r->to_arbiters + ranks;
     for (size_t i = 0; i < plan->n; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
         if (!b->replicated) continue;
-        r->told[r->n_told++] = t->order[i];
+        r->sent[r->n_sent++] = t->order[i];
         r->to_arbiters[b->tensor % ranks] += sizeof(uint64_t);
     }
     for (size_t rank = 0, k = 0; rank < ranks; rank++)
         for (size_t end = k + t->arbiter.answer_bytes[rank] / sizeof *t->answers; k < end; k++) {
             if (!t->arbiter.sets[k]) continue;
-            r->sets[r->n_heard++] = t->arbiter.sets[k] - 1;
+            r->sets[r->n_received++] = t->arbiter.sets[k] - 1;
             r->from_holders[rank] += sizeof(uint64_t);
         }
     r->n_sets = t->arbiter.n_sets;
@@ -524,7 +525,7 @@ static void free_question(question *t) {
 }
 
 static void free_replicas(plan_boxes *plan) {
-    free(plan->replicas.told);
+    free(plan->replicas.sent);
     free(plan->replicas.sets);
     free(plan->replicas.to_arbiters);
     plan->replicas = (plan_replicas){0};
@@ -556,11 +557,11 @@ int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, 
     int own = DCP_OK;
     assert(!strict || !homes);
     if (!status) status = prepare_question(comm, sorted, n, &plan, &t, err);
-    status = ask_arbiters(comm, status, sorted, n, strict, &plan, &t, &own, err);
+    status = query_arbiters(comm, status, sorted, n, strict, &plan, &t, &own, err);
     if (!status) {
         if (!own && strict && !list_replicas(&t, comm->size, &plan))
             own = core_fail_memory(err, plan.n);
-        if (!own && homes) own = homes->take(homes->ctx, homes, err);
+        if (!own && homes) own = homes->receive(homes->ctx, homes, err);
         status = share_verdicts(comm, own, &plan, n, &t, v, err);
     }
     free_question(&t);

@@ -13,7 +13,7 @@
 #include "comm/vote.h"
 #include "core/state_dict.h"
 
-#define PLAN_MOST_HOLDERS 0x7ffeu
+#define PLAN_MAX_HOLDERS 0x7ffeu
 
 typedef struct plan_box {
     size_t tensor; /* its index in the sorted array */
@@ -21,7 +21,7 @@ typedef struct plan_box {
     int rank;        /* its holder */
     int keeper_rank; /* the lowest holder of this box */
     /* holders: the number of holders that can share the writing of the box. turn: this holder's
-     * number among them. If there are more than PLAN_MOST_HOLDERS, the last ones get a turn that
+     * number among them. If there are more than PLAN_MAX_HOLDERS, the last ones get a turn that
      * never comes. */
     uint16_t turn, holders;
     unsigned char keeper;     /* this holder counts it in checksums and, unless shared, writes it */
@@ -32,12 +32,12 @@ typedef struct plan_box {
  * arbiter 8 bytes per box. */
 typedef struct plan_replicas {
     /* The numbers of this rank's replicated boxes, in the order in which they are sent. */
-    size_t *told;
-    size_t n_told;
+    size_t *sent;
+    size_t n_sent;
     uint64_t *to_arbiters, *from_holders; /* bytes to and from each rank */
     /* As an arbiter: for each box received, the number of its set of equal boxes. */
     uint32_t *sets;
-    size_t n_heard, n_sets;
+    size_t n_received, n_sets;
 } plan_replicas;
 
 typedef struct plan_boxes {
@@ -54,14 +54,14 @@ typedef struct plan_homes {
     const size_t *numbers; /* per tensor: its home is that number modulo the world size */
     /* Called on each home; not collective. The boxes of rank r are the next bytes[r] bytes of
      * `boxes`. Appends the message for each rank to `out`, and sets out_bytes. */
-    int (*answer)(void *ctx, const comm_message *boxes, const uint64_t *bytes,
+    int (*answer)(void *ctx, const comm_buffer *boxes, const uint64_t *bytes,
                   struct plan_homes *homes, dcp_error *err);
     /* Called on each rank if no arbiter has failed; not collective. Reads the homes' messages from
      * `in`. May set values of the caller's vote. */
-    int (*take)(void *ctx, struct plan_homes *homes, dcp_error *err);
+    int (*receive)(void *ctx, struct plan_homes *homes, dcp_error *err);
     void *ctx;
     uint64_t *out_bytes, *in_bytes; /* [ranks]: the caller's */
-    comm_message out, in;           /* the messages from and to this rank; the caller's */
+    comm_buffer out, in;            /* the messages from and to this rank; the caller's */
 } plan_homes;
 
 /* Reads the next box of a message to an arbiter. *tensor becomes the tensor's number among the

@@ -109,7 +109,7 @@ static int sum_boxes(prover *p, dcp_error *err) {
     if (!status) status = make_kept_pieces(p, err);
     if (status) return status;
     move_device_begin(&p->device, p->pieces, p->n_pieces);
-    status = move_progress_ask(&p->progress, err);
+    status = move_progress_poll(&p->progress, err);
     if (!status) status = move_sums(p->pieces, p->n_pieces, &p->progress, err);
     if (!status && p->replicas)
         status = move_sums(p->replicas->pieces, p->replicas->n, &p->progress, err);
@@ -192,9 +192,9 @@ int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *o
         return core_fail(err, DCP_ERR_ARG, "dcp_prove: a communicator and an output are needed");
     prover p = {.comm = comm, .options = &own};
     dcp_proof *proof = NULL;
-    int status = core_sized_take(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
+    int status = core_sized_copy_in(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
     p.progress = (move_progress){.total = 1, /* never reached, because a proof reports only reads */
-                                 .stop = {.asked = own.stop,
+                                 .stop = {.should_stop = own.stop,
                                           .ctx = own.stop_ctx,
                                           .what = "the proof",
                                           .outcome = "nothing is proven"}};

@@ -27,8 +27,8 @@ int reader_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err)
     return DCP_OK;
 }
 
-void reader_checkpoint_settle(dcp_checkpoint *ckpt) {
-    if (ckpt->user) ckpt->user->settle(ckpt->user);
+void reader_checkpoint_wait(dcp_checkpoint *ckpt) {
+    if (ckpt->user) ckpt->user->wait(ckpt->user);
 }
 
 bool reader_checkpoint_is_gone(const dcp_checkpoint *ckpt) {
@@ -106,19 +106,19 @@ static uint64_t sum_under(const dcp_checkpoint *ckpt, uint64_t key) {
     return add_text(sum, key, ckpt->json, strlen(ckpt->json));
 }
 
-int reader_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[READER_ALIKE_WORDS],
-                      dcp_error *err) {
+int reader_digest_make(const dcp_checkpoint *ckpt, uint64_t digest[READER_DIGEST_WORDS],
+                       dcp_error *err) {
     uint64_t bits;
     int status = core_entropy(&bits, err);
     if (status) return status;
-    told[READER_ALIKE_KEY] = bits % PRIME;
-    told[READER_ALIKE_SUM] = sum_under(ckpt, told[READER_ALIKE_KEY]);
+    digest[READER_DIGEST_KEY] = bits % PRIME;
+    digest[READER_DIGEST_SUM] = sum_under(ckpt, digest[READER_DIGEST_KEY]);
     return DCP_OK;
 }
 
-int reader_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[READER_ALIKE_WORDS],
-                       dcp_error *err) {
-    if (sum_under(ckpt, told[READER_ALIKE_KEY]) == told[READER_ALIKE_SUM]) return DCP_OK;
+int reader_digest_check(const dcp_checkpoint *ckpt, const uint64_t digest[READER_DIGEST_WORDS],
+                        dcp_error *err) {
+    if (sum_under(ckpt, digest[READER_DIGEST_KEY]) == digest[READER_DIGEST_SUM]) return DCP_OK;
     return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
                         "shards differ in their tensors or meta under the same checksums");
 }
@@ -151,7 +151,7 @@ static int by_reader(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-int reader_join_place(dcp_checkpoint *ckpt, dcp_error *err) {
+int reader_join_assign_addresses(dcp_checkpoint *ckpt, dcp_error *err) {
     size_t ranks = ckpt->scattered ? (size_t)ckpt->comm->size : 0, r = 0;
     ckpt->by_address = calloc(ckpt->n_files, sizeof *ckpt->by_address);
     if (ckpt->scattered) ckpt->reader_ranges = calloc(ranks + 1, sizeof *ckpt->reader_ranges);
@@ -180,7 +180,7 @@ static reader_dataset dataset_of(format_file *file, const format_row *row) {
 
 static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
     size_t n = 0, at = 0;
-    int status = reader_join_place(ckpt, err);
+    int status = reader_join_assign_addresses(ckpt, err);
     if (status) return status;
     for (size_t f = 0; f < ckpt->n_files; f++) {
         format_file *file = &ckpt->files[f];
@@ -258,7 +258,7 @@ static void count_blocks(reader_tensor *t) {
 }
 
 /* Returns the number of the first dataset that starts at or after `at` on dimension t->sweep. */
-static size_t first_from(const reader_tensor *t, const reader_known *known, uint64_t at) {
+static size_t first_from(const reader_tensor *t, const reader_datasets *known, uint64_t at) {
     size_t low = 0, high = known->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -271,7 +271,7 @@ static size_t first_from(const reader_tensor *t, const reader_known *known, uint
     return low;
 }
 
-void reader_join_near(const reader_tensor *t, const reader_known *known, const dcp_box *box,
+void reader_join_near(const reader_tensor *t, const reader_datasets *known, const dcp_box *box,
                       size_t *first, size_t *end) {
     *first = 0;
     *end = known->n;

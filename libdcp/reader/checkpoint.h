@@ -27,17 +27,17 @@ typedef struct reader_dataset {
     const format_row *row;
     const uint64_t *crcs;  /* checksums of its blocks; NULL: not read yet (view.h) */
     uint64_t first_block;  /* number of blocks in the tensor's preceding datasets */
-    uint64_t known_blocks; /* number of blocks in the preceding datasets of the reader_known */
+    uint64_t known_blocks; /* number of blocks in the preceding datasets of the reader_datasets */
 } reader_dataset;
 
 /* Datasets of one tensor, either all or those near some boxes, sorted by their starts on the
  * tensor's dimension `sweep`. */
-typedef struct reader_known {
+typedef struct reader_datasets {
     reader_dataset *datasets; /* NULL: a view's datasets that are not open (view.h) */
     size_t n;
     uint64_t blocks;      /* total of all datasets */
     const uint64_t *rows; /* in a view: the packed rows, one after the other; else NULL */
-} reader_known;
+} reader_datasets;
 
 typedef struct reader_tensor {
     dcp_tensor tensor;
@@ -55,15 +55,15 @@ typedef struct reader_tensor {
 } reader_tensor;
 
 /* A box of a tensor that a rank is going to read (view.h). */
-typedef struct reader_want {
+typedef struct reader_request {
     const reader_tensor *tensor;
     const dcp_box *box;
-} reader_want;
+} reader_request;
 
 /* The datasets that share elements with some boxes. */
 typedef struct reader_view {
-    reader_known *of; /* for each tensor, indexed by its number */
-    size_t n;         /* number of tensors */
+    reader_datasets *of; /* for each tensor, indexed by its number */
+    size_t n;            /* number of tensors */
     uint64_t *packed;
 } reader_view;
 
@@ -75,16 +75,16 @@ typedef struct reader_block_cache {
 } reader_block_cache;
 
 /* A block cache, and the thread that used it last. */
-typedef struct reader_lent_cache {
+typedef struct reader_thread_cache {
     reader_block_cache cache;
     pthread_t reader;
     atomic_int in_use;
-    struct reader_lent_cache *after;
-} reader_lent_cache;
+    struct reader_thread_cache *after;
+} reader_thread_cache;
 
 /* The base of structs that describe a background use of the checkpoint. */
 typedef struct reader_user {
-    void (*settle)(struct reader_user *user); /* waits until the use has ended */
+    void (*wait)(struct reader_user *user); /* waits until the use has ended */
 } reader_user;
 
 typedef enum reader_rows { READER_ROWS_HERE, READER_ROWS_AT_HOMES, READER_ROWS_COPIED } reader_rows;
@@ -114,9 +114,9 @@ struct dcp_checkpoint {
     struct reader_memory *found; /* results of look-ups (view.c) */
     uint64_t blocks;             /* in all files; READER_ROWS_HERE only */
     uint64_t address_end;
-    char state_id[17];         /* layout sharded only */
-    atomic_flag lending;       /* guards the caches that dcp_checkpoint_read uses (read.c) */
-    reader_lent_cache *caches; /* most recently used first */
+    char state_id[17];           /* layout sharded only */
+    atomic_flag lending;         /* guards the caches that dcp_checkpoint_read uses (read.c) */
+    reader_thread_cache *caches; /* most recently used first */
     size_t n_caches;
 };
 
@@ -124,7 +124,7 @@ struct dcp_checkpoint {
 int reader_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err);
 
 /* Waits for the load in flight, if any. */
-void reader_checkpoint_settle(dcp_checkpoint *ckpt);
+void reader_checkpoint_wait(dcp_checkpoint *ckpt);
 
 /* Returns true if the folder that this rank found was no longer a step of the directory when the
  * hold was acquired: it had lost its name, or a writer had begun to take it away. */
@@ -143,14 +143,14 @@ static inline int reader_checkpoint_home(const dcp_checkpoint *ckpt, size_t tens
 
 /* The words that one rank sends to all others: a random key, and the sum of its tensors and meta
  * under this key. */
-enum { READER_ALIKE_KEY, READER_ALIKE_SUM, READER_ALIKE_WORDS };
+enum { READER_DIGEST_KEY, READER_DIGEST_SUM, READER_DIGEST_WORDS };
 
-int reader_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[READER_ALIKE_WORDS],
-                      dcp_error *err);
+int reader_digest_make(const dcp_checkpoint *ckpt, uint64_t digest[READER_DIGEST_WORDS],
+                       dcp_error *err);
 
 /* Returns DCP_ERR_CORRUPT if this rank's tensors or meta differ from the sender's. */
-int reader_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[READER_ALIKE_WORDS],
-                       dcp_error *err);
+int reader_digest_check(const dcp_checkpoint *ckpt, const uint64_t digest[READER_DIGEST_WORDS],
+                        dcp_error *err);
 
 /* Joining the tables of several files: addresses, metas, and the datasets of each tensor. */
 
@@ -159,7 +159,7 @@ int reader_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[READER_AL
 int reader_join_files(dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Assigns addresses to the files. Their user blocks must be known. */
-int reader_join_place(dcp_checkpoint *ckpt, dcp_error *err);
+int reader_join_assign_addresses(dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Reads the meta of each file that has a path. Checks that all of them belong to one state, and to
  * the step that the folder's name gives. */
@@ -182,5 +182,5 @@ int reader_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_e
 
 /* Finds the datasets that can share elements with the box: elements [*first, *end) of
  * known->datasets, which are sorted like the tensor's datasets. */
-void reader_join_near(const reader_tensor *t, const reader_known *known, const dcp_box *box,
+void reader_join_near(const reader_tensor *t, const reader_datasets *known, const dcp_box *box,
                       size_t *first, size_t *end);

@@ -26,7 +26,7 @@ static int read_own(reader_own_files *own, size_t f, dcp_error *err) {
             status = reader_packed_append(&own->rows, number, f, row, row->tensor.path + path_bytes,
                                           file->crcs + row->first_block, err);
     }
-    format_tables_forget(file);
+    format_tables_free_rows(file);
     return status;
 }
 
@@ -46,7 +46,7 @@ static int read_own_files(reader_own_files *own, dcp_error *err) {
     int status = DCP_OK;
     for (size_t f = 0; f < own->ckpt->n_files && !status; f++) {
         if (!reader_reads_file(own->ckpt, f)) continue;
-        status = comm_stop_ask(&own->stop, err);
+        status = comm_stop_poll(&own->stop, err);
         if (!status) status = read_own(own, f, err);
         if (!status) status = read_own_meta(own, f, err);
     }
@@ -91,24 +91,24 @@ static uint64_t words_of_facts(const dcp_checkpoint *ckpt) {
     return words;
 }
 
-static void place_facts(const dcp_checkpoint *ckpt, reader_spread *spread) {
+static void place_facts(const dcp_checkpoint *ckpt, reader_alltoall *alltoall) {
     for (int r = 0; r < ckpt->comm->size; r++)
         for (size_t f = 0; f < ckpt->n_files; f++)
             if (reader_reads_file(ckpt, f))
-                put_facts(&ckpt->files[f].ub, reader_spread_place(spread, r, FACTS));
+                put_facts(&ckpt->files[f].ub, reader_alltoall_reserve(alltoall, r, FACTS));
 }
 
 /* Removes the user blocks from the received messages, which then contain only rows. */
-static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
+static int take_all_facts(dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_error *err) {
     const size_t ranks = (size_t)ckpt->comm->size;
-    uint64_t *in = (uint64_t *)(void *)spread->in.data, words = 0, kept = 0;
+    uint64_t *in = (uint64_t *)(void *)alltoall->in.data, words = 0, kept = 0;
     uint64_t *at = calloc(2 * ranks, sizeof *at);
     int status = DCP_OK;
     if (!at) return core_fail_memory(err, 2 * ranks * sizeof *at);
     uint64_t *end = at + ranks;
     for (size_t r = 0; r < ranks; r++) {
         at[r] = words;
-        end[r] = words += spread->received[r] / 8;
+        end[r] = words += alltoall->received[r] / 8;
     }
     for (size_t f = 0; f < ckpt->n_files && !status; f++) {
         const size_t r = (size_t)ckpt->files[f].reader;
@@ -122,7 +122,7 @@ static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error
     }
     for (size_t r = 0; r < ranks && !status; kept += end[r] - at[r], r++)
         memmove(in + kept, in + at[r], 8 * (end[r] - at[r]));
-    spread->in.bytes = 8 * kept;
+    alltoall->in.bytes = 8 * kept;
     free(at);
     return status;
 }
@@ -146,7 +146,7 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
     while (at < end && !status) {
         reader_packed p;
         reader_packed_renumber(at, numbers[reader_packed_tensor(at)]);
-        reader_packed_look(ckpt, at, &p);
+        reader_packed_decode(ckpt, at, &p);
         at += p.words;
     }
     free(numbers);
@@ -154,30 +154,30 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
 }
 
 /* Puts each row into the message to its tensor's home. */
-static int place_rows(const reader_own_files *own, reader_spread *spread, dcp_error *err) {
+static int place_rows(const reader_own_files *own, reader_alltoall *alltoall, dcp_error *err) {
     const uint64_t *begin = (const uint64_t *)(const void *)own->rows.data,
                    *end = begin + own->rows.bytes / 8;
     const uint64_t facts = words_of_facts(own->ckpt);
     int status = DCP_OK;
-    for (int r = 0; r < own->ckpt->comm->size; r++) reader_spread_count(spread, r, facts);
+    for (int r = 0; r < own->ckpt->comm->size; r++) reader_alltoall_count(alltoall, r, facts);
     for (int placing = 0; placing < 2 && !status; placing++) {
-        if (placing) place_facts(own->ckpt, spread);
+        if (placing) place_facts(own->ckpt, alltoall);
         for (const uint64_t *at = begin; at < end;) {
             reader_packed p;
-            reader_packed_look(own->ckpt, at, &p);
+            reader_packed_decode(own->ckpt, at, &p);
             int home = reader_checkpoint_home(own->ckpt, p.tensor);
             if (placing)
-                memcpy(reader_spread_place(spread, home, p.words), at, 8 * p.words);
+                memcpy(reader_alltoall_reserve(alltoall, home, p.words), at, 8 * p.words);
             else
-                reader_spread_count(spread, home, p.words);
+                reader_alltoall_count(alltoall, home, p.words);
             at += p.words;
         }
-        if (!placing) status = reader_spread_begin(spread, err);
+        if (!placing) status = reader_alltoall_allocate(alltoall, err);
     }
     return status;
 }
 
-static int count_rows(const dcp_checkpoint *ckpt, const comm_message *in, size_t *ends,
+static int count_rows(const dcp_checkpoint *ckpt, const comm_buffer *in, size_t *ends,
                       dcp_error *err) {
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
     int status = DCP_OK;
@@ -194,7 +194,7 @@ static int count_rows(const dcp_checkpoint *ckpt, const comm_message *in, size_t
 
 /* Sorts the rows by tensor, and within a tensor by arrival. On return, ends[i] is the index of
  * tensor i's first row in in_order. */
-static int sort_rows(dcp_checkpoint *ckpt, const comm_message *in, size_t *ends, dcp_error *err) {
+static int sort_rows(dcp_checkpoint *ckpt, const comm_buffer *in, size_t *ends, dcp_error *err) {
     int status = count_rows(ckpt, in, ends, err);
     size_t n = ckpt->n_tensors ? ends[ckpt->n_tensors - 1] : 0;
     if (status) return status;
@@ -206,7 +206,7 @@ static int sort_rows(dcp_checkpoint *ckpt, const comm_message *in, size_t *ends,
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
     while (at < end) {
         reader_packed p;
-        reader_packed_look(ckpt, at, &p);
+        reader_packed_decode(ckpt, at, &p);
         ckpt->in_order[ends[p.tensor]++] = at;
         at += p.words;
     }
@@ -238,10 +238,11 @@ static int join_rows(dcp_checkpoint *ckpt, const size_t *first, dcp_error *err) 
 }
 
 /* Takes ownership of the received rows. */
-static int keep_rows(dcp_checkpoint *ckpt, reader_spread *spread, size_t **first, dcp_error *err) {
-    ckpt->packed = (uint64_t *)(void *)spread->in.data;
-    comm_message in = spread->in;
-    spread->in = (comm_message){0};
+static int keep_rows(dcp_checkpoint *ckpt, reader_alltoall *alltoall, size_t **first,
+                     dcp_error *err) {
+    ckpt->packed = (uint64_t *)(void *)alltoall->in.data;
+    comm_buffer in = alltoall->in;
+    alltoall->in = (comm_buffer){0};
     *first = calloc(ckpt->n_tensors + 1, sizeof **first);
     if (!*first) return core_fail_memory(err, ckpt->n_tensors * sizeof **first);
     return sort_rows(ckpt, &in, *first, err);
@@ -259,26 +260,26 @@ static int check_homes(const dcp_checkpoint *ckpt, const size_t *first, dcp_erro
 static int send_rows_home(reader_own_files *own, int status, int *own_status, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     const bool is_alone = ckpt->comm->size == 1;
-    reader_spread spread = {.comm = ckpt->comm};
+    reader_alltoall alltoall = {.comm = ckpt->comm};
     size_t *first = NULL;
-    if (!status) status = reader_spread_make(&spread, ckpt->comm, err);
+    if (!status) status = reader_alltoall_make(&alltoall, ckpt->comm, err);
     if (!status) status = renumber_rows(own, err);
-    if (!status && !is_alone) status = place_rows(own, &spread, err);
+    if (!status && !is_alone) status = place_rows(own, &alltoall, err);
     if (is_alone)
-        spread.in = own->rows;
+        alltoall.in = own->rows;
     else
         free(own->rows.data);
-    own->rows = (comm_message){0};
-    if (!is_alone) status = reader_spread_exchange(&spread, status, err);
+    own->rows = (comm_buffer){0};
+    if (!is_alone) status = reader_alltoall_run(&alltoall, status, err);
     if (!status) {
-        *own_status = is_alone ? DCP_OK : take_all_facts(ckpt, &spread, err);
-        if (!*own_status) *own_status = reader_join_place(ckpt, err);
-        if (!*own_status) *own_status = keep_rows(ckpt, &spread, &first, err);
+        *own_status = is_alone ? DCP_OK : take_all_facts(ckpt, &alltoall, err);
+        if (!*own_status) *own_status = reader_join_assign_addresses(ckpt, err);
+        if (!*own_status) *own_status = keep_rows(ckpt, &alltoall, &first, err);
         if (!*own_status) *own_status = check_homes(ckpt, first, err);
         if (!*own_status) *own_status = join_rows(ckpt, first, err);
     }
     free(first);
-    reader_spread_free(&spread);
+    reader_alltoall_free(&alltoall);
     return status;
 }
 
@@ -307,12 +308,12 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
     return DCP_OK;
 }
 
-/* Allocates the words that ranks exchange: the numbers of all tensors; the READER_ALIKE_WORDS of
- * rank 0; one bit per rank, set if the step is gone there; COMM_XOR_ROOM. Returns NULL if memory is
- * short. */
+/* Allocates the words that ranks exchange: the numbers of all tensors; the READER_DIGEST_WORDS of
+ * rank 0; one bit per rank, set if the step is gone there; COMM_XOR_SCRATCH. Returns NULL if memory
+ * is short. */
 static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
-    return calloc(NUMBERS * ckpt->n_tensors + READER_ALIKE_WORDS +
-                      2 * COMM_XOR_ROOM(ckpt->comm->size),
+    return calloc(NUMBERS * ckpt->n_tensors + READER_DIGEST_WORDS +
+                      2 * COMM_XOR_SCRATCH(ckpt->comm->size),
                   sizeof(uint64_t));
 }
 
@@ -322,48 +323,48 @@ static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
 static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, bool *moved,
                          dcp_error *err) {
     const size_t n = ckpt->n_tensors, rank = (size_t)ckpt->comm->rank;
-    const size_t room = COMM_XOR_ROOM(ckpt->comm->size);
-    uint64_t *alike = numbers + NUMBERS * n, *gone = alike + READER_ALIKE_WORDS;
+    const size_t room = COMM_XOR_SCRATCH(ckpt->comm->size);
+    uint64_t *alike = numbers + NUMBERS * n, *gone = alike + READER_DIGEST_WORDS;
     if (reader_checkpoint_is_gone(ckpt)) gone[rank / 64] = 1ULL << rank % 64;
     for (size_t i = rank; i < n && !status; i += (size_t)ckpt->comm->size)
         put_numbers(&ckpt->tensors[i], numbers + NUMBERS * i);
-    if (!rank && !status) status = reader_alike_tell(ckpt, alike, err);
+    if (!rank && !status) status = reader_digest_make(ckpt, alike, err);
     status =
-        comm_agree_xor(ckpt->comm, status, numbers, NUMBERS * n + READER_ALIKE_WORDS + room, err);
+        comm_agree_xor(ckpt->comm, status, numbers, NUMBERS * n + READER_DIGEST_WORDS + room, err);
     if (status) return status;
     for (size_t i = 0; i < room; i++) *moved |= gone[i] != 0;
-    if (rank) status = reader_alike_check(ckpt, alike, err);
+    if (rank) status = reader_digest_check(ckpt, alike, err);
     for (size_t i = 0; i < n && !status; i++)
         status = take_numbers(&ckpt->tensors[i], numbers + NUMBERS * i, err);
     return comm_agree(ckpt->comm, status, err);
 }
 
 /* Puts a copy of the rows of which this rank is the home into the message to each rank. */
-static int place_copies(const dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
+static int place_copies(const dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_error *err) {
     int status = DCP_OK, size = ckpt->comm->size;
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = (size_t)ckpt->comm->rank; i < ckpt->n_tensors; i += (size_t)size)
             for (size_t k = 0; k < ckpt->tensors[i].n_datasets; k++) {
                 const uint64_t *row = ckpt->tensors[i].rows[k];
                 reader_packed p;
-                reader_packed_look(ckpt, row, &p);
+                reader_packed_decode(ckpt, row, &p);
                 for (int r = 0; r < size; r++)
                     if (placing)
-                        memcpy(reader_spread_place(spread, r, p.words), row, 8 * p.words);
+                        memcpy(reader_alltoall_reserve(alltoall, r, p.words), row, 8 * p.words);
                     else
-                        reader_spread_count(spread, r, p.words);
+                        reader_alltoall_count(alltoall, r, p.words);
             }
-        if (!placing) status = reader_spread_begin(spread, err);
+        if (!placing) status = reader_alltoall_allocate(alltoall, err);
     }
     return status;
 }
 
-static int take_copies(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
+static int take_copies(dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_error *err) {
     size_t *first = NULL;
     free(ckpt->packed);
     free(ckpt->in_order);
     ckpt->in_order = NULL;
-    int status = keep_rows(ckpt, spread, &first, err);
+    int status = keep_rows(ckpt, alltoall, &first, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++) {
         ckpt->tensors[i].rows = ckpt->in_order + first[i];
         if (first[i + 1] - first[i] != ckpt->tensors[i].n_datasets)
@@ -376,15 +377,15 @@ static int take_copies(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *e
 
 /* Collective. Copies all rows to each rank. */
 static int copy_rows(dcp_checkpoint *ckpt, dcp_error *err) {
-    reader_spread spread;
-    int status = reader_spread_make(&spread, ckpt->comm, err);
-    if (!status) status = place_copies(ckpt, &spread, err);
-    status = reader_spread_exchange(&spread, status, err);
+    reader_alltoall alltoall;
+    int status = reader_alltoall_make(&alltoall, ckpt->comm, err);
+    if (!status) status = place_copies(ckpt, &alltoall, err);
+    status = reader_alltoall_run(&alltoall, status, err);
     if (!status) {
-        status = comm_agree(ckpt->comm, take_copies(ckpt, &spread, err), err);
+        status = comm_agree(ckpt->comm, take_copies(ckpt, &alltoall, err), err);
         ckpt->rows = READER_ROWS_COPIED;
     }
-    reader_spread_free(&spread);
+    reader_alltoall_free(&alltoall);
     return status;
 }
 
@@ -409,7 +410,7 @@ int reader_homes_open(dcp_checkpoint *ckpt, int status, bool *moved, dcp_error *
     int own_status = DCP_OK;
     ckpt->rows = READER_ROWS_AT_HOMES;
     if (!status) status = read_own_files(&own, err);
-    status = reader_unite(&own, status, &own_status, err);
+    status = reader_union_make(&own, status, &own_status, err);
     if (!status) status = share_rows(&own, own_status, moved, err);
     if (!status && ckpt->scattered && ckpt->copies_rows) status = copy_rows(ckpt, err);
     reader_names_free(&own.names);

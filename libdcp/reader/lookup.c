@@ -12,46 +12,47 @@
 
 #define READY_BYTES ((uint64_t)2 << 20) /* room for the first messages: some thousand rows */
 
-int reader_spread_make(reader_spread *spread, dcp_comm *comm, dcp_error *err) {
+int reader_alltoall_make(reader_alltoall *alltoall, dcp_comm *comm, dcp_error *err) {
     size_t ranks = (size_t)comm->size;
-    *spread = (reader_spread){.comm = comm, .bytes = calloc(3 * ranks, sizeof *spread->bytes)};
-    if (!spread->bytes) return core_fail_memory(err, 3 * ranks * sizeof *spread->bytes);
-    spread->at = spread->bytes + ranks;
-    spread->received = spread->at + ranks;
+    *alltoall =
+        (reader_alltoall){.comm = comm, .bytes = calloc(3 * ranks, sizeof *alltoall->bytes)};
+    if (!alltoall->bytes) return core_fail_memory(err, 3 * ranks * sizeof *alltoall->bytes);
+    alltoall->at = alltoall->bytes + ranks;
+    alltoall->received = alltoall->at + ranks;
     return DCP_OK;
 }
 
-int reader_spread_begin(reader_spread *spread, dcp_error *err) {
+int reader_alltoall_allocate(reader_alltoall *alltoall, dcp_error *err) {
     uint64_t total = 0;
-    for (int r = 0; r < spread->comm->size; r++) {
-        spread->at[r] = total;
-        total += spread->bytes[r];
+    for (int r = 0; r < alltoall->comm->size; r++) {
+        alltoall->at[r] = total;
+        total += alltoall->bytes[r];
     }
-    return comm_message_append(&spread->out, total) ? DCP_OK : core_fail_memory(err, total);
+    return comm_buffer_append(&alltoall->out, total) ? DCP_OK : core_fail_memory(err, total);
 }
 
-uint64_t *reader_spread_place(reader_spread *spread, int rank, uint64_t words) {
-    uint64_t *at = (uint64_t *)(void *)(spread->out.data + spread->at[rank]);
-    spread->at[rank] += 8 * words;
+uint64_t *reader_alltoall_reserve(reader_alltoall *alltoall, int rank, uint64_t words) {
+    uint64_t *at = (uint64_t *)(void *)(alltoall->out.data + alltoall->at[rank]);
+    alltoall->at[rank] += 8 * words;
     return at;
 }
 
-int reader_spread_exchange(reader_spread *spread, int status, dcp_error *err) {
-    if (spread->comm->size > 1)
-        return comm_message_agree_exchange(spread->comm, status, READY_BYTES, &spread->out,
-                                           spread->bytes, &spread->in, spread->received, err);
+int reader_alltoall_run(reader_alltoall *alltoall, int status, dcp_error *err) {
+    if (alltoall->comm->size > 1)
+        return comm_buffer_agree_exchange(alltoall->comm, status, READY_BYTES, &alltoall->out,
+                                          alltoall->bytes, &alltoall->in, alltoall->received, err);
     if (status) return status;
-    spread->in = spread->out;
-    spread->received[0] = spread->bytes[0];
-    spread->out = (comm_message){0};
+    alltoall->in = alltoall->out;
+    alltoall->received[0] = alltoall->bytes[0];
+    alltoall->out = (comm_buffer){0};
     return DCP_OK;
 }
 
-void reader_spread_free(reader_spread *spread) {
-    free(spread->bytes);
-    free(spread->out.data);
-    free(spread->in.data);
-    *spread = (reader_spread){0};
+void reader_alltoall_free(reader_alltoall *alltoall) {
+    free(alltoall->bytes);
+    free(alltoall->out.data);
+    free(alltoall->in.data);
+    *alltoall = (reader_alltoall){0};
 }
 
 /* Rows are sorted by path, so a path is found by binary search. A tensor's further boxes can be far
@@ -115,7 +116,7 @@ static int find_row(format_file *file, const char *path, uint64_t *at, bool *is,
 }
 
 static int take_row(const dcp_checkpoint *ckpt, const reader_tensor *t, const format_file *file,
-                    const found_row *found, comm_message *out, dcp_error *err) {
+                    const found_row *found, comm_buffer *out, dcp_error *err) {
     char path[FORMAT_LONGEST_PATH + 1];
     dcp_box box;
     format_row row;
@@ -132,7 +133,7 @@ static int take_row(const dcp_checkpoint *ckpt, const reader_tensor *t, const fo
 }
 
 int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, format_file *file,
-                       comm_message *out, dcp_error *err) {
+                       comm_buffer *out, dcp_error *err) {
     char path[DCP_MAX_PATH + 2];
     size_t length = strlen(t->tensor.path);
     found_row row;

@@ -7,37 +7,37 @@
 /* Messages of 64-bit words to all ranks. The caller first counts the words for each rank, then
  * writes them, in any order of ranks, and then exchanges the messages. */
 
-typedef struct reader_spread {
+typedef struct reader_alltoall {
     dcp_comm *comm;
     uint64_t *bytes, *at, *received; /* for each rank: bytes to send, its next position in `out`,
                                       * and bytes received */
-    comm_message out, in;            /* `in` is aligned to 8 bytes */
-} reader_spread;
+    comm_buffer out, in;             /* `in` is aligned to 8 bytes */
+} reader_alltoall;
 
 /* Must be freed whether or not it succeeds. */
-int reader_spread_make(reader_spread *spread, dcp_comm *comm, dcp_error *err);
+int reader_alltoall_make(reader_alltoall *alltoall, dcp_comm *comm, dcp_error *err);
 
-static inline void reader_spread_count(reader_spread *spread, int rank, uint64_t words) {
-    spread->bytes[rank] += 8 * words;
+static inline void reader_alltoall_count(reader_alltoall *alltoall, int rank, uint64_t words) {
+    alltoall->bytes[rank] += 8 * words;
 }
 
 /* Allocates memory for everything that was counted. */
-int reader_spread_begin(reader_spread *spread, dcp_error *err);
+int reader_alltoall_allocate(reader_alltoall *alltoall, dcp_error *err);
 
 /* Returns the memory for the next `words` words to the rank. */
-uint64_t *reader_spread_place(reader_spread *spread, int rank, uint64_t words);
+uint64_t *reader_alltoall_reserve(reader_alltoall *alltoall, int rank, uint64_t words);
 
 /* Collective; begins with comm_agree of `status`. Pass any failure of the functions above as
  * `status`. Afterwards `in` contains `received` bytes from each rank, in rank order. */
-int reader_spread_exchange(reader_spread *spread, int status, dcp_error *err);
+int reader_alltoall_run(reader_alltoall *alltoall, int status, dcp_error *err);
 
-void reader_spread_free(reader_spread *spread);
+void reader_alltoall_free(reader_alltoall *alltoall);
 
 /* Finding a tensor's rows in the index of a file, without reading the whole index. */
 
 /* Appends the tensor's rows in the file, packed and without blocks (packed.h). */
 int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, format_file *file,
-                       comm_message *out, dcp_error *err);
+                       comm_buffer *out, dcp_error *err);
 
 /* Returns the checksums of the dataset's blocks in *out, malloc'd. Reads the file's index once, to
  * find where the blocks of each row are. */

@@ -45,7 +45,7 @@ int reader_fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
 static int find_newest(const char *dir, char *folder, dcp_error *err) {
     uint64_t step;
     int status = format_list_newest(dir, folder, &step, err);
-    for (int look = 1; look < LISTINGS && core_fail_proves(status); look++)
+    for (int look = 1; look < LISTINGS && core_fail_is_damage(status); look++)
         status = format_list_newest(dir, folder, &step, err);
     return status;
 }
@@ -66,7 +66,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
                          path);
     const bool is_step = format_name_read(path, &step);
     const int files = is_step ? DCP_OK : format_folder_files(path, &n, &layout, &why);
-    if (core_fail_proves(files)) return find_newest(path, folder, err);
+    if (core_fail_is_damage(files)) return find_newest(path, folder, err);
     if (files) return core_fail_again(err, files, &why, "%s", why.message);
     if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
     strcpy(folder, path);
@@ -75,11 +75,11 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
 
 /* Sends one file's packed tables from its reader to all ranks. The reader checks the rows. */
 static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
-    comm_message packed = {0};
+    comm_buffer packed = {0};
     int status = DCP_OK;
     bool checked = comm->rank != file->reader;
     if (!checked) status = format_tables_pack(file, &packed.data, &packed.bytes, err);
-    status = comm_message_agree_broadcast(comm, status, &packed, file->reader, NULL, err);
+    status = comm_buffer_agree_broadcast(comm, status, &packed, file->reader, NULL, err);
     if (!status) {
         status = format_tables_unpack(file, packed.data, packed.bytes, checked, err);
         status = comm_agree(comm, status, err);
@@ -155,7 +155,7 @@ typedef struct found_step {
 } found_step;
 
 /* Called on rank 0 only: finds the step, and prepares everything that rank 0 broadcasts. */
-static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *message,
+static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_buffer *message,
                        found_step *found, dcp_error *err) {
     char folder[PATH_MAX] = "";
     unsigned char *tables = NULL;
@@ -168,7 +168,7 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
     if (!status && !is_sharded(ckpt))
         status = format_tables_pack(&ckpt->files[0], &tables, &bytes, err);
     const size_t length = strlen(folder) + 1;
-    unsigned char *at = status ? NULL : comm_message_append(message, length + bytes);
+    unsigned char *at = status ? NULL : comm_buffer_append(message, length + bytes);
     if (!status && !at) status = core_fail_memory(err, length + bytes);
     if (at) memcpy(at, folder, length);
     if (at && bytes) memcpy(at + length, tables, bytes);
@@ -180,19 +180,19 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
 /* Collective; begins with comm_agree of `status`. Broadcasts rank 0's message. `ckpt` is NULL on a
  * rank that has failed. */
 static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
-                       comm_message *message, found_step *found, dcp_error *err) {
+                       comm_buffer *message, found_step *found, dcp_error *err) {
     const bool is_first = comm->rank == 0;
     comm_vote v = {0};
     comm_vote_from(&v, is_first, &found->files, 1);
     comm_vote_from(&v, is_first, &found->layout, 1);
     comm_vote_from(&v, is_first, &found->folder_bytes, 1);
     if (is_first && !status) status = look_shared(ckpt, path, message, found, err);
-    return comm_message_agree_broadcast(comm, status, message, 0, &v, err);
+    return comm_buffer_agree_broadcast(comm, status, message, 0, &v, err);
 }
 
 /* Fills in the checkpoint from the message: its path and layout, the files with their paths and,
  * for layout global, the tables. Not collective. */
-static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const found_step *found,
+static int take_found(dcp_checkpoint *ckpt, const comm_buffer *message, const found_step *found,
                       dcp_error *err) {
     const char *folder = (const char *)message->data;
     const bool is_first = ckpt->comm->rank == 0;
@@ -212,8 +212,8 @@ static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const f
 
 /* Called after opening has failed with `status`. Sets *moved to 1 if the step is gone on some rank,
  * so the ranks have to search again. Collective. `ckpt` is NULL on a rank that lacked memory. */
-static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
-                             dcp_error *err) {
+static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
+                               dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);
     dcp_error why = {0};
     if (status == DCP_ERR_COMM) return status;
@@ -232,7 +232,7 @@ typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
 /* Opens a step in a directory that all ranks share. */
 static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        bool *moved, dcp_error *err) {
-    comm_message message = {0};
+    comm_buffer message = {0};
     found_step found = {0};
     status = share_found(comm, status, ckpt, path, &message, &found, err);
     if (!status) {
@@ -240,11 +240,11 @@ static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
         uint64_t stays = !reader_checkpoint_is_gone(ckpt);
         if (found.layout == DCP_LAYOUT_SHARDED)
             status = reader_homes_open(ckpt, own, moved, err);
-        else if (!(status = comm_agree_least(comm, own, &stays, 1, err)))
+        else if (!(status = comm_agree_min(comm, own, &stays, 1, err)))
             *moved = !stays;
     }
     free(message.data);
-    return status ? ask_whether_moved(comm, ckpt, status, moved, err) : DCP_OK;
+    return status ? agree_whether_moved(comm, ckpt, status, moved, err) : DCP_OK;
 }
 
 /* Sets the paths of files that this rank does not see to their paths on the ranks that read them.
@@ -280,7 +280,7 @@ static int share_folders(dcp_checkpoint *ckpt, const char *folder, dcp_error *er
 
 /* Sets the step's folder: this rank's, or the first file's if this rank sees no file. */
 static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
-    bool any = memchr(v->seen, 1, v->n) != NULL;
+    bool any = memchr(v->visible, 1, v->n) != NULL;
     const char *path = any ? v->folder : ckpt->files[0].path;
     ckpt->path = path ? strdup(path) : NULL;
     if (ckpt->path && !any) *strrchr(ckpt->path, '/') = '\0';
@@ -290,9 +290,9 @@ static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_err
 }
 
 static int take_visible(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
-    uint64_t any[2] = {memchr(v->seen, 0, v->n) != NULL, ckpt->copies_rows != 0};
+    uint64_t any[2] = {memchr(v->visible, 0, v->n) != NULL, ckpt->copies_rows != 0};
     ckpt->layout = v->layout;
-    int status = memchr(v->seen, 1, v->n) ? hold_folder(ckpt, v->folder, true, err) : DCP_OK;
+    int status = memchr(v->visible, 1, v->n) ? hold_folder(ckpt, v->folder, true, err) : DCP_OK;
     if (!status) status = name_files(ckpt, v->folder, v->n, err);
     status = comm_agree(ckpt->comm, status, err);
     if (!status) status = comm_allreduce(ckpt->comm, any, 2, DCP_REDUCE_MAX, err);
@@ -300,7 +300,7 @@ static int take_visible(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_er
     ckpt->copies_rows = any[1] != 0;
     for (size_t f = 0; f < v->n && !status; f++) {
         ckpt->files[f].reader = (int)v->readers[f];
-        ckpt->files[f].hidden = !v->seen[f];
+        ckpt->files[f].hidden = !v->visible[f];
     }
     if (!status && ckpt->scattered) status = share_folders(ckpt, v->folder, err);
     return status ? status : comm_agree(ckpt->comm, name_folder(ckpt, v, err), err);
@@ -310,7 +310,7 @@ static int take_visible(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_er
 static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err) {
     reader_visibility v;
     int status = reader_visibility_find(ckpt->comm, own_path, &v, err);
-    for (int look = 1; look < LISTINGS && core_fail_proves(status); look++) {
+    for (int look = 1; look < LISTINGS && core_fail_is_damage(status); look++) {
         reader_visibility_free(&v);
         status = reader_visibility_find(ckpt->comm, own_path, &v, err);
     }
@@ -336,7 +336,7 @@ static int open_private(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const 
     } else if (!status) {
         status = open_state_file(ckpt, err);
     }
-    return ask_whether_moved(comm, ckpt, status, moved, err);
+    return agree_whether_moved(comm, ckpt, status, moved, err);
 }
 
 static int open_found(dcp_comm *comm, const char *path, open_fn open_step, bool copies_rows,
@@ -379,7 +379,7 @@ int reader_open_private(dcp_comm *comm, const char *own_path, dcp_checkpoint **o
 
 void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     if (!ckpt) return;
-    reader_checkpoint_settle(ckpt);
+    reader_checkpoint_wait(ckpt);
     for (size_t i = 0; ckpt->files && i < ckpt->n_files; i++) format_tables_free(&ckpt->files[i]);
     free(ckpt->files);
     free(ckpt->by_address);
@@ -387,12 +387,12 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     free(ckpt->tensors);
     free(ckpt->tensor_paths);
     free(ckpt->datasets);
-    reader_view_forget(ckpt);
+    reader_view_free_found(ckpt);
     free(ckpt->in_order);
     free(ckpt->packed);
     format_hold_close(ckpt->hold);
     free(ckpt->path);
     free(ckpt->json);
-    reader_read_forget(ckpt);
+    reader_read_free_caches(ckpt);
     free(ckpt);
 }

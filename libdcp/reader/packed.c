@@ -108,12 +108,12 @@ enum { AT_PLACE, AT_BLOCKS, AT_OFFSET, AT_BYTES, AT_CRC, HEAD };
 #define WITHOUT_BLOCKS (1ULL << 63)
 #define MOST_SUFFIX 1024u
 
-int reader_packed_append(comm_message *message, size_t tensor, size_t file, const format_row *row,
+int reader_packed_append(comm_buffer *message, size_t tensor, size_t file, const format_row *row,
                          const char *suffix, const uint64_t *crcs, dcp_error *err) {
     uint32_t dims = core_box_dims(row->tensor.ndim);
     uint64_t blocks = crcs ? format_index_blocks(row->bytes) : 0, suffix_bytes = strlen(suffix);
     uint64_t words = HEAD + 2 * dims + blocks + (suffix_bytes + 7) / 8;
-    uint64_t *at = (uint64_t *)(void *)comm_message_append(message, 8 * words);
+    uint64_t *at = (uint64_t *)(void *)comm_buffer_append(message, 8 * words);
     if (!at) return core_fail_memory(err, message->bytes);
     const dcp_box box = format_index_row_box(row);
     at[words - 1] = 0;
@@ -146,7 +146,7 @@ static void look_at_row(const uint64_t *row, uint32_t dims, reader_packed *out) 
     out->words = HEAD + 2 * dims + blocks + (out->suffix_bytes + 7) / 8;
 }
 
-void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out) {
+void reader_packed_decode(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out) {
     look_at_row(row, core_box_dims(ckpt->tensors[reader_packed_tensor(row)].tensor.ndim), out);
 }
 
@@ -206,7 +206,7 @@ static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows
     tensor_sum_begin(&sum, t);
     t->blocks = t->digest = t->longest = 0;
     for (size_t i = 0; i < n; i++) {
-        reader_packed_look(ckpt, rows[i], &p);
+        reader_packed_decode(ckpt, rows[i], &p);
         t->digest ^= digest_of(&p, rows[i], dims);
         if (i >= t->n_datasets) continue;
         rows[i][AT_BLOCKS] = (rows[i][AT_BLOCKS] & ~FIRST_BLOCK) | t->blocks;
@@ -238,7 +238,7 @@ int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **
     int status = boxes && before ? DCP_OK : core_fail_memory(err, n * sizeof *boxes);
     for (size_t i = 0; i < n && !status; i++) {
         reader_packed p;
-        reader_packed_look(ckpt, rows[i], &p);
+        reader_packed_decode(ckpt, rows[i], &p);
         if (p.bytes) boxes[n_boxes++] = (cover_box){.box = p.box, .tag = i};
     }
     if (!status && t->bytes &&
@@ -305,7 +305,7 @@ int reader_packed_expand(dcp_checkpoint *ckpt, const uint64_t *const *rows, size
     uint64_t text_bytes = 0;
     reader_packed p;
     for (size_t i = 0; i < n; i++) {
-        reader_packed_look(ckpt, rows[i], &p);
+        reader_packed_decode(ckpt, rows[i], &p);
         text_bytes += bytes_of_path(ckpt, &p);
     }
     uint64_t bytes = (n + 1) * (sizeof **out + sizeof(format_row) + sizeof(dcp_box)) + text_bytes;
@@ -315,7 +315,7 @@ int reader_packed_expand(dcp_checkpoint *ckpt, const uint64_t *const *rows, size
     dcp_box *boxes = (dcp_box *)(row + n + 1);
     char *text = (char *)(boxes + n + 1);
     for (size_t i = 0; i < n; i++, row++) {
-        reader_packed_look(ckpt, rows[i], &p);
+        reader_packed_decode(ckpt, rows[i], &p);
         boxes[i] = p.box;
         *row = (format_row){.tensor = ckpt->tensors[p.tensor].tensor,
                             .box = &boxes[i],

@@ -48,11 +48,11 @@ typedef struct reader_packed {
 
 /* Appends a row. `suffix` is the part of the row's path after the tensor's path; `crcs` are the
  * checksums of its blocks, or NULL. */
-int reader_packed_append(comm_message *message, size_t tensor, size_t file, const format_row *row,
+int reader_packed_append(comm_buffer *message, size_t tensor, size_t file, const format_row *row,
                          const char *suffix, const uint64_t *crcs, dcp_error *err);
 
 /* Decodes a row that is known to be valid. */
-void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out);
+void reader_packed_decode(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out);
 
 static inline size_t reader_packed_tensor(const uint64_t *row) { return (uint32_t)row[0]; }
 static inline size_t reader_packed_file(const uint64_t *row) { return row[0] >> 32; }

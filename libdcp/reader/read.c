@@ -110,7 +110,7 @@ static int check_read(const dcp_checkpoint *ckpt, const reader_tensor *t, const 
 }
 
 /* Reads the box from the known datasets near it. */
-static int read_known(const reader_tensor *t, const reader_known *known, reader_block_cache *c,
+static int read_known(const reader_tensor *t, const reader_datasets *known, reader_block_cache *c,
                       const dcp_box *box, void *data, dcp_error *err) {
     int status = DCP_OK;
     size_t k, end;
@@ -121,7 +121,7 @@ static int read_known(const reader_tensor *t, const reader_known *known, reader_
 
 /* Finds the tensor's datasets, and reads the block checksums of those near the box. */
 static int prepare_datasets(dcp_checkpoint *ckpt, const reader_tensor *t, const dcp_box *box,
-                            reader_known *known, dcp_error *err) {
+                            reader_datasets *known, dcp_error *err) {
     size_t k, end;
     box_copy copy;
     int status = reader_view_all(ckpt, t, known, err);
@@ -136,7 +136,7 @@ static int prepare_datasets(dcp_checkpoint *ckpt, const reader_tensor *t, const 
 static int read_box(dcp_checkpoint *ckpt, reader_block_cache *c, const char *path,
                     const dcp_box *box, void *data, dcp_error *err) {
     const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
-    reader_known known;
+    reader_datasets known;
     int status = check_read(ckpt, t, path, box, data, err);
     if (!status) status = prepare_datasets(ckpt, t, box, &known, err);
     return status ? status : read_known(t, &known, c, box, data, err);
@@ -158,23 +158,23 @@ static bool take_turn(dcp_checkpoint *ckpt) {
 /* Requires the flag of take_turn. Returns this thread's own cache or, if there are MOST_CACHES, the
  * least recently used one, and moves it to the front of the list. Returns NULL if neither is
  * free. */
-static reader_lent_cache *find_cache(dcp_checkpoint *ckpt) {
-    reader_lent_cache **found = NULL;
-    for (reader_lent_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
+static reader_thread_cache *find_cache(dcp_checkpoint *ckpt) {
+    reader_thread_cache **found = NULL;
+    for (reader_thread_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
         const bool own = pthread_equal((*at)->reader, pthread_self());
         if (!(own || ckpt->n_caches >= MOST_CACHES) || atomic_load(&(*at)->in_use)) continue;
         found = at;
         if (own) break;
     }
     if (!found) return NULL;
-    reader_lent_cache *lent = *found;
+    reader_thread_cache *lent = *found;
     *found = lent->after;
     lent->after = ckpt->caches;
     return ckpt->caches = lent;
 }
 
-static reader_lent_cache *add_cache(dcp_checkpoint *ckpt) {
-    reader_lent_cache *lent = ckpt->n_caches < MOST_CACHES ? calloc(1, sizeof *lent) : NULL;
+static reader_thread_cache *add_cache(dcp_checkpoint *ckpt) {
+    reader_thread_cache *lent = ckpt->n_caches < MOST_CACHES ? calloc(1, sizeof *lent) : NULL;
     if (!lent) return NULL;
     ckpt->n_caches++;
     lent->after = ckpt->caches;
@@ -182,9 +182,9 @@ static reader_lent_cache *add_cache(dcp_checkpoint *ckpt) {
 }
 
 /* Returns NULL if this read has to use a temporary cache. */
-static reader_lent_cache *lend_cache(dcp_checkpoint *ckpt) {
+static reader_thread_cache *lend_cache(dcp_checkpoint *ckpt) {
     if (!take_turn(ckpt)) return NULL;
-    reader_lent_cache *lent = find_cache(ckpt);
+    reader_thread_cache *lent = find_cache(ckpt);
     if (!lent) lent = add_cache(ckpt);
     if (lent) {
         lent->reader = pthread_self();
@@ -194,8 +194,8 @@ static reader_lent_cache *lend_cache(dcp_checkpoint *ckpt) {
     return lent;
 }
 
-void reader_read_forget(dcp_checkpoint *ckpt) {
-    for (reader_lent_cache *lent = ckpt->caches, *after; lent; lent = after) {
+void reader_read_free_caches(dcp_checkpoint *ckpt) {
+    for (reader_thread_cache *lent = ckpt->caches, *after; lent; lent = after) {
         after = lent->after;
         free(lent->cache.data);
         free(lent);
@@ -209,7 +209,7 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    reader_lent_cache *lent = lend_cache(ckpt);
+    reader_thread_cache *lent = lend_cache(ckpt);
     reader_block_cache own = {0};
     const int status = read_box(ckpt, lent ? &lent->cache : &own, path, box, data, err);
     if (lent) atomic_store(&lent->in_use, 0);
@@ -275,6 +275,6 @@ int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_pie
                              .bytes = p.row->bytes,
                              .crc = p.row->crc,
                              .block_crcs = p.crcs};
-    core_sized_give(out, &piece, sizeof piece);
+    core_sized_copy_out(out, &piece, sizeof piece);
     return DCP_OK;
 }

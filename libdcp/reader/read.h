@@ -14,4 +14,4 @@ int reader_read_compare_sums(const reader_dataset *p, const uint64_t *sums, dcp_
 int reader_read_compare_sum(const reader_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);
 
 /* Frees the caches of dcp_checkpoint_read, when the checkpoint is closed. */
-void reader_read_forget(dcp_checkpoint *ckpt);
+void reader_read_free_caches(dcp_checkpoint *ckpt);

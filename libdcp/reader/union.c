@@ -96,9 +96,9 @@ void reader_names_free(reader_names *names) {
 }
 
 /* Appends the tensor to a message, in whole 64-bit words. */
-static int names_send(comm_message *message, const dcp_tensor *tensor, dcp_error *err) {
+static int names_send(comm_buffer *message, const dcp_tensor *tensor, dcp_error *err) {
     uint64_t path_bytes = strlen(tensor->path), words = 1 + tensor->ndim + (path_bytes + 7) / 8;
-    uint64_t *at = (uint64_t *)(void *)comm_message_append(message, 8 * words);
+    uint64_t *at = (uint64_t *)(void *)comm_buffer_append(message, 8 * words);
     if (!at) return core_fail_memory(err, message->bytes);
     at[words - 1] = 0;
     at[0] = (uint64_t)tensor->dtype | (uint64_t)tensor->ndim << 8 | path_bytes << 16;
@@ -209,29 +209,29 @@ static uint64_t words_of_name(const dcp_tensor *t) {
 
 /* Collective; begins with comm_agree of `status`. Sends each name to the rank that its hash
  * determines. */
-static int send_names(const reader_own_files *own, reader_spread *spread, int status,
+static int send_names(const reader_own_files *own, reader_alltoall *alltoall, int status,
                       dcp_error *err) {
     const reader_names *names = &own->names;
-    comm_message one = {0};
-    const uint64_t size = (uint64_t)spread->comm->size;
-    if (!status) status = reader_spread_make(spread, spread->comm, err);
+    comm_buffer one = {0};
+    const uint64_t size = (uint64_t)alltoall->comm->size;
+    if (!status) status = reader_alltoall_make(alltoall, alltoall->comm, err);
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < names->n && !status; i++) {
             const dcp_tensor *t = &names->list[i];
             int to = (int)(names_hash(t->path, strlen(t->path)) % size);
             if (!placing) {
-                reader_spread_count(spread, to, words_of_name(t));
+                reader_alltoall_count(alltoall, to, words_of_name(t));
                 continue;
             }
             one.bytes = 0;
             status = names_send(&one, t, err);
             if (!status)
-                memcpy(reader_spread_place(spread, to, one.bytes / 8), one.data, one.bytes);
+                memcpy(reader_alltoall_reserve(alltoall, to, one.bytes / 8), one.data, one.bytes);
         }
-        if (!placing && !status) status = reader_spread_begin(spread, err);
+        if (!placing && !status) status = reader_alltoall_allocate(alltoall, err);
     }
     free(one.data);
-    return reader_spread_exchange(spread, status, err);
+    return reader_alltoall_run(alltoall, status, err);
 }
 
 static int receive_names(reader_own_files *own, const uint64_t *at, const uint64_t *end,
@@ -253,18 +253,18 @@ typedef struct meta_head {
     char state_id[24];
 } meta_head;
 
-static int put_meta(const dcp_checkpoint *ckpt, comm_message *message, dcp_error *err) {
+static int put_meta(const dcp_checkpoint *ckpt, comm_buffer *message, dcp_error *err) {
     const size_t bytes = strlen(ckpt->json) + 1;
     meta_head head = {.step = ckpt->step};
     memcpy(head.state_id, ckpt->state_id, sizeof ckpt->state_id);
-    unsigned char *at = comm_message_append(message, sizeof head + bytes);
+    unsigned char *at = comm_buffer_append(message, sizeof head + bytes);
     if (!at) return core_fail_memory(err, bytes);
     memcpy(at, &head, sizeof head);
     memcpy(at + sizeof head, ckpt->json, bytes);
     return DCP_OK;
 }
 
-static int take_meta(const reader_own_files *own, const comm_message *message, dcp_error *err) {
+static int take_meta(const reader_own_files *own, const comm_buffer *message, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     const char *json = (const char *)message->data + sizeof(meta_head);
     meta_head head;
@@ -286,36 +286,37 @@ static int take_meta(const reader_own_files *own, const comm_message *message, d
 /* Collective. Sends the meta of the first file to all ranks. */
 static int share_meta(const reader_own_files *own, int *own_status, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
-    comm_message meta = {0};
+    comm_buffer meta = {0};
     int status = reader_reads_file(ckpt, 0) ? put_meta(ckpt, &meta, err) : DCP_OK;
     status =
-        comm_message_agree_broadcast(ckpt->comm, status, &meta, ckpt->files[0].reader, NULL, err);
+        comm_buffer_agree_broadcast(ckpt->comm, status, &meta, ckpt->files[0].reader, NULL, err);
     if (!status) *own_status = take_meta(own, &meta, err);
     free(meta.data);
     return status;
 }
 
 /* Collective; begins with comm_agree of `status`. Sends the names to all ranks. */
-static int tell_all(const reader_names *names, reader_spread *spread, int status, dcp_error *err) {
-    comm_message one = {0};
-    if (!status) status = reader_spread_make(spread, spread->comm, err);
+static int send_all(const reader_names *names, reader_alltoall *alltoall, int status,
+                    dcp_error *err) {
+    comm_buffer one = {0};
+    if (!status) status = reader_alltoall_make(alltoall, alltoall->comm, err);
     for (size_t i = 0; i < names->n && !status; i++)
         status = names_send(&one, &names->list[i], err);
-    for (int r = 0; r < spread->comm->size && !status; r++)
-        reader_spread_count(spread, r, one.bytes / 8);
-    if (!status) status = reader_spread_begin(spread, err);
-    for (int r = 0; r < spread->comm->size && !status && one.bytes; r++)
-        memcpy(reader_spread_place(spread, r, one.bytes / 8), one.data, one.bytes);
+    for (int r = 0; r < alltoall->comm->size && !status; r++)
+        reader_alltoall_count(alltoall, r, one.bytes / 8);
+    if (!status) status = reader_alltoall_allocate(alltoall, err);
+    for (int r = 0; r < alltoall->comm->size && !status && one.bytes; r++)
+        memcpy(reader_alltoall_reserve(alltoall, r, one.bytes / 8), one.data, one.bytes);
     free(one.data);
-    return reader_spread_exchange(spread, status, err);
+    return reader_alltoall_run(alltoall, status, err);
 }
 
-static int hear_all(reader_own_files *own, const reader_spread *spread, dcp_error *err) {
-    const uint64_t *at = (const uint64_t *)(const void *)spread->in.data;
+static int receive_all(reader_own_files *own, const reader_alltoall *alltoall, dcp_error *err) {
+    const uint64_t *at = (const uint64_t *)(const void *)alltoall->in.data;
     reader_names all = {0};
     int status = DCP_OK;
-    for (int r = 0; r < spread->comm->size && !status; r++) {
-        const uint64_t *end = at + spread->received[r] / 8;
+    for (int r = 0; r < alltoall->comm->size && !status; r++) {
+        const uint64_t *end = at + alltoall->received[r] / 8;
         status = receive_names(own, at, end, &all, err);
         at = end;
     }
@@ -327,24 +328,24 @@ static int hear_all(reader_own_files *own, const reader_spread *spread, dcp_erro
 /* Collective. */
 static int exchange_names(reader_own_files *own, int *own_status, dcp_error *err) {
     dcp_comm *comm = own->ckpt->comm;
-    reader_spread asked = {.comm = comm}, told = {.comm = comm};
+    reader_alltoall asked = {.comm = comm}, told = {.comm = comm};
     reader_names names = {0}; /* the names that are sent to this rank */
     int status = send_names(own, &asked, DCP_OK, err);
     if (!status) {
         const uint64_t *at = (const uint64_t *)(const void *)asked.in.data;
         status = receive_names(own, at, at + asked.in.bytes / 8, &names, err);
-        reader_spread_free(&asked);
-        status = tell_all(&names, &told, status, err);
+        reader_alltoall_free(&asked);
+        status = send_all(&names, &told, status, err);
     }
-    reader_spread_free(&asked);
+    reader_alltoall_free(&asked);
     reader_names_free(&names);
     if (!status) status = share_meta(own, own_status, err);
-    if (!status && !*own_status) *own_status = hear_all(own, &told, err);
-    reader_spread_free(&told);
+    if (!status && !*own_status) *own_status = receive_all(own, &told, err);
+    reader_alltoall_free(&told);
     return status;
 }
 
-int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err) {
+int reader_union_make(reader_own_files *own, int status, int *own_status, dcp_error *err) {
     bool are_alike = false;
     *own_status = DCP_OK;
     status = compare_files(own, status, &are_alike, err);

@@ -32,7 +32,7 @@ typedef struct reader_own_files {
      * reads no file */
     size_t first;
     reader_names names;
-    comm_message rows; /* packed; they number the tensors as `names` does */
+    comm_buffer rows; /* packed; they number the tensors as `names` does */
     /* two files differ in a tensor's shape; reported only if no other failure occurs */
     int clash;
     dcp_error clash_error;
@@ -51,14 +51,14 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 /* Collective; begins with comm_agree of `status`. Gives the checkpoint the tensors of all files,
  * sorted by path, and the first file's meta, with which all others must agree. *own_status is this
  * rank's status afterwards; the ranks have not agreed on it yet. */
-int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err);
+int reader_union_make(reader_own_files *own, int status, int *own_status, dcp_error *err);
 
 /* Opens a step of shards: completes a checkpoint that already has its files, with their readers and
  * paths. No rank has the rows of all tensors: each tensor's rows are sent to its home. Each file's
  * tables are read and checked by the file's reader; the ranks do so at the same time. The ranks
- * find the union of the tensors' names (reader_unite), number the tensors, and send each row to its
- * tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers about
- * it to all ranks.
+ * find the union of the tensors' names (reader_union_make), number the tensors, and send each row
+ * to its tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers
+ * about it to all ranks.
  *
  * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step's folder has lost
  * its name on some rank (reader_checkpoint_is_gone). The number of collectives depends neither on

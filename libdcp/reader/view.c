@@ -12,18 +12,18 @@
 #include "reader/packed.h"
 
 static int by_want(const void *a, const void *b) {
-    const reader_want *x = a, *y = b;
+    const reader_request *x = a, *y = b;
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-static uint64_t words_of_want(const reader_want *want) {
+static uint64_t words_of_want(const reader_request *want) {
     return 1 + 2 * core_box_dims(want->tensor->tensor.ndim);
 }
 
 /* Puts each tensor's number and box into the message to the tensor's home or, if `alone`, to this
  * rank. */
-static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, size_t n, bool alone,
-                       reader_spread *spread, dcp_error *err) {
+static int place_wants(const dcp_checkpoint *ckpt, const reader_request *wants, size_t n,
+                       bool alone, reader_alltoall *alltoall, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < n; i++) {
@@ -31,15 +31,15 @@ static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, siz
             uint32_t dims = core_box_dims(wants[i].tensor->tensor.ndim);
             int home = alone ? ckpt->comm->rank : reader_checkpoint_home(ckpt, tensor);
             if (!placing) {
-                reader_spread_count(spread, home, words_of_want(&wants[i]));
+                reader_alltoall_count(alltoall, home, words_of_want(&wants[i]));
                 continue;
             }
-            uint64_t *at = reader_spread_place(spread, home, words_of_want(&wants[i]));
+            uint64_t *at = reader_alltoall_reserve(alltoall, home, words_of_want(&wants[i]));
             at[0] = tensor;
             memcpy(at + 1, wants[i].box->start, 8ULL * dims);
             memcpy(at + 1 + dims, wants[i].box->count, 8ULL * dims);
         }
-        if (!placing) status = reader_spread_begin(spread, err);
+        if (!placing) status = reader_alltoall_allocate(alltoall, err);
     }
     return status;
 }
@@ -75,7 +75,7 @@ static void mark_box(const dcp_checkpoint *ckpt, asked_rows *r, const dcp_box *b
     reader_packed p;
     reader_packed_near(t, t->rows, t->n_datasets, box, &first, &end);
     for (size_t k = first; k < end; k++) {
-        reader_packed_look(ckpt, t->rows[k], &p);
+        reader_packed_decode(ckpt, t->rows[k], &p);
         if (!p.bytes || !core_box_intersect(core_box_dims(t->tensor.ndim), &p.box, box, &shared))
             continue;
         r->marks[k] = 1;
@@ -85,14 +85,14 @@ static void mark_box(const dcp_checkpoint *ckpt, asked_rows *r, const dcp_box *b
 }
 
 /* Appends the marked rows and clears their marks. */
-static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_message *out,
+static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_buffer *out,
                          dcp_error *err) {
     for (size_t k = r->from; k < r->to; k++) {
         reader_packed p;
         if (!r->marks[k]) continue;
         r->marks[k] = 0;
-        reader_packed_look(ckpt, r->tensor->rows[k], &p);
-        unsigned char *at = comm_message_append(out, 8 * p.words);
+        reader_packed_decode(ckpt, r->tensor->rows[k], &p);
+        unsigned char *at = comm_buffer_append(out, 8 * p.words);
         if (!at) return core_fail_memory(err, out->bytes);
         memcpy(at, r->tensor->rows[k], 8 * p.words);
     }
@@ -102,7 +102,7 @@ static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_message
 /* Answers one rank's boxes, which are sorted by tensor: appends each row that shares elements with
  * at least one of them, once. */
 static int answer_rank(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
-                       unsigned char *marks, comm_message *out, dcp_error *err) {
+                       unsigned char *marks, comm_buffer *out, dcp_error *err) {
     int status = DCP_OK;
     while (at < end && !status) {
         const uint64_t tensor = at[0];
@@ -121,7 +121,7 @@ static int answer_rank(const dcp_checkpoint *ckpt, const uint64_t *at, const uin
 }
 
 int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
-                       const uint64_t *asked_bytes, comm_message *out, uint64_t *out_bytes,
+                       const uint64_t *asked_bytes, comm_buffer *out, uint64_t *out_bytes,
                        dcp_error *err) {
     const uint64_t *at = asked;
     size_t most = 0;
@@ -140,8 +140,8 @@ int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
     return status;
 }
 
-static int answer_all(const dcp_checkpoint *ckpt, const reader_spread *asked,
-                      reader_spread *answers, dcp_error *err) {
+static int answer_all(const dcp_checkpoint *ckpt, const reader_alltoall *asked,
+                      reader_alltoall *answers, dcp_error *err) {
     return reader_view_answer(ckpt, (const uint64_t *)(const void *)asked->in.data, asked->received,
                               &answers->out, answers->bytes, err);
 }
@@ -156,7 +156,7 @@ static int take_rows(const dcp_checkpoint *ckpt, const uint64_t *at, const uint6
         if (!status && !p.crcs)
             status = core_fail(err, DCP_ERR_MISMATCH, "a rank sent a row without checksums");
         if (status) return status;
-        reader_known *known = &view->of[p.tensor];
+        reader_datasets *known = &view->of[p.tensor];
         if (p.tensor != before && known->n)
             return core_fail(err, DCP_ERR_MISMATCH, "a rank sent a tensor's rows in two parts");
         if (!known->n++) known->rows = at;
@@ -165,24 +165,24 @@ static int take_rows(const dcp_checkpoint *ckpt, const uint64_t *at, const uint6
     return DCP_OK;
 }
 
-static int take_answers(const dcp_checkpoint *ckpt, comm_message *answers, reader_view *view,
+static int take_answers(const dcp_checkpoint *ckpt, comm_buffer *answers, reader_view *view,
                         dcp_error *err) {
     const uint64_t *begin = view->packed = (uint64_t *)(void *)answers->data;
     const uint64_t *end = begin + answers->bytes / 8;
-    *answers = (comm_message){0};
+    *answers = (comm_buffer){0};
     return take_rows(ckpt, begin, end, view, err);
 }
 
 /* Makes the sent message the received one: a rank that has copies of all rows answers its own
  * requests. */
-static void keep_message(const dcp_checkpoint *ckpt, reader_spread *spread) {
-    spread->in = spread->out;
-    spread->out = (comm_message){0};
-    spread->received[ckpt->comm->rank] = spread->in.bytes;
+static void keep_message(const dcp_checkpoint *ckpt, reader_alltoall *alltoall) {
+    alltoall->in = alltoall->out;
+    alltoall->out = (comm_buffer){0};
+    alltoall->received[ckpt->comm->rank] = alltoall->in.bytes;
 }
 
-static int ask_alone(dcp_checkpoint *ckpt, reader_want *wants, size_t n, reader_view *view,
-                     reader_spread *asked, reader_spread *answers, dcp_error *err) {
+static int request_locally(dcp_checkpoint *ckpt, reader_request *wants, size_t n, reader_view *view,
+                           reader_alltoall *asked, reader_alltoall *answers, dcp_error *err) {
     int status = place_wants(ckpt, wants, n, true, asked, err);
     if (status) return status;
     keep_message(ckpt, asked);
@@ -193,14 +193,14 @@ static int ask_alone(dcp_checkpoint *ckpt, reader_want *wants, size_t n, reader_
 }
 
 /* Collective. */
-static int ask_homes(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
-                     reader_view *view, reader_spread *asked, reader_spread *answers, int *own,
-                     dcp_error *err) {
+static int request_from_homes(dcp_checkpoint *ckpt, int status, reader_request *wants, size_t n,
+                              reader_view *view, reader_alltoall *asked, reader_alltoall *answers,
+                              int *own, dcp_error *err) {
     if (!status) status = place_wants(ckpt, wants, n, false, asked, err);
-    status = reader_spread_exchange(asked, status, err);
+    status = reader_alltoall_run(asked, status, err);
     if (status) return status;
     status = answer_all(ckpt, asked, answers, err);
-    status = reader_spread_exchange(answers, status, err);
+    status = reader_alltoall_run(answers, status, err);
     if (!status) *own = take_answers(ckpt, &answers->in, view, err);
     return status;
 }
@@ -210,50 +210,50 @@ static int make_view(const dcp_checkpoint *ckpt, reader_view *out, dcp_error *er
     return out->of ? DCP_OK : core_fail_memory(err, ckpt->n_tensors * sizeof *out->of);
 }
 
-int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err) {
+int reader_view_local(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err) {
     assert(ckpt->rows == READER_ROWS_HERE);
     int status = make_view(ckpt, out, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        out->of[i] = (reader_known){.datasets = ckpt->tensors[i].datasets,
-                                    .n = ckpt->tensors[i].n_datasets,
-                                    .blocks = ckpt->tensors[i].blocks};
+        out->of[i] = (reader_datasets){.datasets = ckpt->tensors[i].datasets,
+                                       .n = ckpt->tensors[i].n_datasets,
+                                       .blocks = ckpt->tensors[i].blocks};
     return status;
 }
 
-int reader_view_take(dcp_checkpoint *ckpt, comm_message *answers, reader_view *out,
-                     dcp_error *err) {
+int reader_view_unpack(dcp_checkpoint *ckpt, comm_buffer *answers, reader_view *out,
+                       dcp_error *err) {
     int status = make_view(ckpt, out, err);
     return status ? status : take_answers(ckpt, answers, out, err);
 }
 
-int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
-                    reader_view *out, int *own, dcp_error *err) {
+int reader_view_request(dcp_checkpoint *ckpt, int status, reader_request *wants, size_t n,
+                        reader_view *out, int *own, dcp_error *err) {
     const bool alone = ckpt->rows == READER_ROWS_COPIED || ckpt->comm->size == 1;
-    reader_spread asked = {.comm = ckpt->comm}, answers = {.comm = ckpt->comm};
+    reader_alltoall asked = {.comm = ckpt->comm}, answers = {.comm = ckpt->comm};
     *out = (reader_view){.of = NULL};
     *own = DCP_OK;
     if (!status) status = make_view(ckpt, out, err);
-    if (!status) status = reader_spread_make(&asked, ckpt->comm, err);
-    if (!status) status = reader_spread_make(&answers, ckpt->comm, err);
+    if (!status) status = reader_alltoall_make(&asked, ckpt->comm, err);
+    if (!status) status = reader_alltoall_make(&answers, ckpt->comm, err);
     if (!status && n) qsort(wants, n, sizeof *wants, by_want);
     if (!alone) {
-        status = ask_homes(ckpt, status, wants, n, out, &asked, &answers, own, err);
+        status = request_from_homes(ckpt, status, wants, n, out, &asked, &answers, own, err);
     } else {
-        *own = status ? status : ask_alone(ckpt, wants, n, out, &asked, &answers, err);
+        *own = status ? status : request_locally(ckpt, wants, n, out, &asked, &answers, err);
         status = DCP_OK;
     }
-    reader_spread_free(&asked);
-    reader_spread_free(&answers);
+    reader_alltoall_free(&asked);
+    reader_alltoall_free(&answers);
     return status;
 }
 
-int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err) {
+int reader_view_open(dcp_checkpoint *ckpt, reader_datasets *known, dcp_error *err) {
     if (known->datasets || !known->n) return DCP_OK;
     const uint64_t **rows = core_array(known->n, sizeof *rows), *at = known->rows;
     if (!rows) return core_fail_memory(err, known->n * sizeof *rows);
     for (size_t k = 0; k < known->n; k++) {
         reader_packed p;
-        reader_packed_look(ckpt, rows[k] = at, &p);
+        reader_packed_decode(ckpt, rows[k] = at, &p);
         at += p.words;
     }
     int status = reader_packed_expand(ckpt, rows, known->n, &known->datasets, err);
@@ -266,7 +266,7 @@ int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err) 
     return status;
 }
 
-void reader_view_close(reader_known *known) {
+void reader_view_close(reader_datasets *known) {
     if (!known->rows) return;
     free(known->datasets);
     known->datasets = NULL;
@@ -324,7 +324,7 @@ static void publish(dcp_checkpoint *ckpt, void *place, void *found, reader_memor
         continue;
 }
 
-void reader_view_forget(dcp_checkpoint *ckpt) {
+void reader_view_free_found(dcp_checkpoint *ckpt) {
     for (reader_memory *m = ckpt->found, *before; m; m = before) {
         before = m->before;
         free_found(m);
@@ -334,18 +334,18 @@ void reader_view_forget(dcp_checkpoint *ckpt) {
 
 /* Sorts the tensor's rows, which were found in all files, and checks that they are the rows that
  * the tensor's home has. */
-static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_message *found,
+static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_buffer *found,
                       uint64_t ***out, dcp_error *err) {
     uint64_t *begin = (uint64_t *)(void *)found->data, *end = begin + found->bytes / 8;
     size_t n = 0;
     reader_packed p;
     reader_tensor again = *t;
-    for (uint64_t *at = begin; at < end; at += p.words, n++) reader_packed_look(ckpt, at, &p);
+    for (uint64_t *at = begin; at < end; at += p.words, n++) reader_packed_decode(ckpt, at, &p);
     uint64_t **rows = *out = core_array(n + 1, sizeof *rows);
     if (!rows) return core_fail_memory(err, n * sizeof *rows);
     n = 0;
     for (uint64_t *at = begin; at < end; at += p.words) {
-        reader_packed_look(ckpt, at, &p);
+        reader_packed_decode(ckpt, at, &p);
         rows[n++] = at;
     }
     int status = reader_packed_join(ckpt, &again, rows, n, err);
@@ -359,7 +359,7 @@ static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_m
 }
 
 static int look_up(dcp_checkpoint *ckpt, const reader_tensor *t, reader_dataset **out,
-                   comm_message *found, dcp_error *err) {
+                   comm_buffer *found, dcp_error *err) {
     uint64_t **rows = NULL;
     int status = DCP_OK;
     if (ckpt->scattered)
@@ -379,7 +379,7 @@ static int look_up(dcp_checkpoint *ckpt, const reader_tensor *t, reader_dataset 
 
 static int find_datasets(dcp_checkpoint *ckpt, reader_tensor *t, dcp_error *err) {
     reader_dataset *datasets = NULL;
-    comm_message found = {0};
+    comm_buffer found = {0};
     int status = t->rows ? reader_packed_expand(ckpt, t->rows, t->n_datasets, &datasets, err)
                          : look_up(ckpt, t, &datasets, &found, err);
     reader_memory *m = status ? NULL : make_found(datasets, found.data, err);
@@ -392,14 +392,14 @@ static int find_datasets(dcp_checkpoint *ckpt, reader_tensor *t, dcp_error *err)
     return status ? status : DCP_ERR_NO_MEMORY;
 }
 
-int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_known *out,
+int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_datasets *out,
                     dcp_error *err) {
     reader_tensor *own = (reader_tensor *)t;
     int status = DCP_OK;
     if (!__atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE)) status = find_datasets(ckpt, own, err);
-    *out = (reader_known){.datasets = __atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE),
-                          .n = status ? 0 : own->n_datasets,
-                          .blocks = own->blocks};
+    *out = (reader_datasets){.datasets = __atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE),
+                             .n = status ? 0 : own->n_datasets,
+                             .blocks = own->blocks};
     return status;
 }
 
@@ -418,7 +418,7 @@ int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *e
 
 int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, bool with_crcs,
                         reader_dataset *out, dcp_error *err) {
-    reader_known known;
+    reader_datasets known;
     int status = reader_view_all(ckpt, t, &known, err);
     if (!status && with_crcs) status = reader_view_crcs(ckpt, &known.datasets[k], err);
     if (status) return status;

@@ -12,36 +12,37 @@
 
 /* Makes a view of all datasets, which are always open. Requires READER_ROWS_HERE. Not collective.
  * Must be freed whether or not it succeeds. */
-int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
+int reader_view_local(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
 /* Requests the datasets near the n boxes of `wants`, and sorts `wants` by tensor. Requires rows at
  * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
  * no file. *own is this rank's status after it has received the answers; the ranks have not agreed
  * on it yet. The view must be freed whether or not it succeeds. */
-int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
-                    reader_view *out, int *own, dcp_error *err);
+int reader_view_request(dcp_checkpoint *ckpt, int status, reader_request *wants, size_t n,
+                        reader_view *out, int *own, dcp_error *err);
 
-/* reader_view_answer and reader_view_take are the two halves of reader_view_ask; neither is
+/* reader_view_answer and reader_view_unpack are the two halves of reader_view_request; neither is
  * collective. reader_view_answer runs at the home. `asked` contains the ranks' requests in rank
  * order, asked_bytes[r] bytes from rank r. A request is sorted by tensor and has for each box a u64
  * with the tensor's number, then the box's starts and its counts. The answer to rank r is appended
  * to `out`; out_bytes[r] is its size. Returns DCP_ERR_MISMATCH if any box is invalid. */
 int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
-                       const uint64_t *asked_bytes, comm_message *out, uint64_t *out_bytes,
+                       const uint64_t *asked_bytes, comm_buffer *out, uint64_t *out_bytes,
                        dcp_error *err);
 /* Makes a view from the homes' answers, which are in rank order, and takes ownership of their
  * memory. Must be freed whether or not it succeeds. */
-int reader_view_take(dcp_checkpoint *ckpt, comm_message *answers, reader_view *out, dcp_error *err);
+int reader_view_unpack(dcp_checkpoint *ckpt, comm_buffer *answers, reader_view *out,
+                       dcp_error *err);
 
 void reader_view_free(reader_view *view);
 
 /* Makes a tensor's datasets, unless they exist already. */
-int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err);
-void reader_view_close(reader_known *known);
+int reader_view_open(dcp_checkpoint *ckpt, reader_datasets *known, dcp_error *err);
+void reader_view_close(reader_datasets *known);
 int reader_view_open_all(dcp_checkpoint *ckpt, reader_view *view, dcp_error *err);
 
-static inline reader_known *reader_view_of(const reader_view *view, const dcp_checkpoint *ckpt,
-                                           const reader_tensor *t) {
+static inline reader_datasets *reader_view_of(const reader_view *view, const dcp_checkpoint *ckpt,
+                                              const reader_tensor *t) {
     return &view->of[t - ckpt->tensors];
 }
 
@@ -50,7 +51,7 @@ static inline reader_known *reader_view_of(const reader_view *view, const dcp_ch
  * the index of each file, and compares the rows with the digest that the home sent. Returns
  * DCP_ERR_CORRUPT if the rows have changed. Returns DCP_ERR_UNSUPPORTED if this rank neither sees
  * all files nor has copies of the rows. */
-int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_known *out,
+int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_datasets *out,
                     dcp_error *err);
 
 /* Sets *out to dataset k of the tensor. If with_crcs is not 0, *out includes the checksums of its
@@ -63,4 +64,4 @@ int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, 
 int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *err);
 
 /* Frees the results of look-ups, when the checkpoint is closed. */
-void reader_view_forget(dcp_checkpoint *ckpt);
+void reader_view_free_found(dcp_checkpoint *ckpt);

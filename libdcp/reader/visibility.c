@@ -12,13 +12,13 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 #include "format/folder.h"
-#include "io/look.h"
+#include "io/entries.h"
 
 #define STATE_FILE ((uint64_t)INT_MAX) /* used as the number of shards for layout global */
 
 void reader_visibility_free(reader_visibility *v) {
     free(v->readers);
-    free(v->seen);
+    free(v->visible);
 }
 
 /* Sets *shards to the largest number of shards below `below` for which this rank sees files:
@@ -42,17 +42,17 @@ static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp
 static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
     free(v->readers);
-    free(v->seen);
+    free(v->visible);
     v->n = v->layout == DCP_LAYOUT_GLOBAL ? 1 : v->shards;
     v->readers = core_array(v->n, sizeof *v->readers);
-    v->seen = calloc(v->n, 1);
-    if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
+    v->visible = calloc(v->n, 1);
+    if (!v->readers || !v->visible) return core_fail_memory(err, v->n * sizeof *v->readers);
     for (size_t f = 0; f < v->n; f++) {
         int status = format_folder_check_file(v->folder, v->layout, f, v->n, err);
         if (status && status != DCP_ERR_CORRUPT) return status;
-        v->seen[f] = status == DCP_OK;
+        v->visible[f] = status == DCP_OK;
         v->readers[f] =
-            v->seen[f] ? (uint64_t)((rank + size - (int)(f % (size_t)size)) % size) : UINT64_MAX;
+            v->visible[f] ? (uint64_t)((rank + size - (int)(f % (size_t)size)) % size) : UINT64_MAX;
     }
     return DCP_OK;
 }
@@ -86,10 +86,10 @@ static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     for (v->shards = UINT64_MAX; status == DCP_ERR_CORRUPT;) {
         comm_vote vote = {0};
         const uint64_t below = v->shards;
-        int seen = shards_here(v->folder, below, &v->shards, &why);
+        int visible = shards_here(v->folder, below, &v->shards, &why);
         comm_vote_max(&vote, &v->shards, 1);
-        if ((seen = comm_vote_run(comm, &vote, seen, &why))) {
-            status = seen;
+        if ((visible = comm_vote_run(comm, &vote, visible, &why))) {
+            status = visible;
             break;
         }
         if (!v->shards) {
@@ -106,7 +106,7 @@ static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
 
 static int fail_none(dcp_comm *comm, const char *dir, dcp_error *err) {
     char aside[PATH_MAX + 256] = "";
-    if (dir) format_list_tell_set_aside(dir, aside, sizeof aside);
+    if (dir) format_list_describe_set_aside(dir, aside, sizeof aside);
     return comm_agree(comm,
                       core_fail(err, DCP_ERR_NOT_FOUND,
                                 "no complete step (step-...) in %s, nor in another rank's "
@@ -162,7 +162,7 @@ static int look_at_kind(const char *path, bool *is_step, bool *is_folder, dcp_er
     int status = shards ? DCP_OK : shards_here(path, UINT64_MAX, &shards, err);
     *is_step = shards != 0;
     if (status || shards) return status;
-    status = io_look(AT_FDCWD, path, NULL, err);
+    status = io_stat(AT_FDCWD, path, NULL, err);
     *is_folder = status == DCP_OK;
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }

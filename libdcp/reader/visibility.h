@@ -10,10 +10,10 @@
 typedef struct reader_visibility {
     char folder[PATH_MAX]; /* path of the step's folder on this rank, whether or not it exists */
     dcp_layout layout;
-    size_t n;            /* number of files of the step */
-    uint64_t *readers;   /* for each file, the rank that reads it; the same on all ranks */
-    unsigned char *seen; /* for each file, 1 if this rank sees it */
-    uint64_t shards;     /* number of shards that the search tries */
+    size_t n;               /* number of files of the step */
+    uint64_t *readers;      /* for each file, the rank that reads it; the same on all ranks */
+    unsigned char *visible; /* for each file, 1 if this rank sees it */
+    uint64_t shards;        /* number of shards that the search tries */
 } reader_visibility;
 
 /* Collective. Finds the step that dcp_checkpoint_open_private opens, and decides which rank reads

@@ -16,8 +16,8 @@
 #include "core/fail.h"
 #include "format/folder.h"
 #include "format/index.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 
 static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\n'};
 
@@ -302,19 +302,19 @@ static int verify_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
 
 int redundancy_parity_verify(const char *folder, const redundancy_reader *reader, dcp_error *err) {
     folder_check c = {folder, reader};
-    return io_look_through(AT_FDCWD, folder, folder, verify_entry, &c, err);
+    return io_visit_entries(AT_FDCWD, folder, folder, verify_entry, &c, err);
 }
 
 static int add_file_bytes(void *bytes, DIR *of, const struct dirent *e, dcp_error *err) {
     struct stat st;
     (void)err;
-    if (is_redundancy(e->d_name) && !io_look(dirfd(of), e->d_name, &st, NULL))
+    if (is_redundancy(e->d_name) && !io_stat(dirfd(of), e->d_name, &st, NULL))
         *(uint64_t *)bytes += (uint64_t)st.st_size;
     return DCP_OK;
 }
 
 uint64_t redundancy_parity_bytes(const char *folder) {
     uint64_t bytes = 0;
-    io_look_through(AT_FDCWD, folder, folder, add_file_bytes, &bytes, NULL);
+    io_visit_entries(AT_FDCWD, folder, folder, add_file_bytes, &bytes, NULL);
     return bytes;
 }

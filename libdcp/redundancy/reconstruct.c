@@ -263,7 +263,7 @@ static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *er
 }
 
 /* Enters the new files into the survey, which then owns their paths. */
-static void tell_survey(const rebuild_site *at, rebuild_group *g) {
+static void add_to_survey(const rebuild_site *at, rebuild_group *g) {
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2; k++) {
             survey_place *place = place_of_file(at, g, k, m);
@@ -373,7 +373,7 @@ static int rebuild_collected(rebuilder *r, dcp_error *err) {
     if (!status)
         status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, &r->stop, err);
     if (!status) status = comm_agree(r->at.comm, finish_groups(r, err), err);
-    for (int i = 0; i < r->n_groups && !status; i++) tell_survey(&r->at, &r->groups[i]);
+    for (int i = 0; i < r->n_groups && !status; i++) add_to_survey(&r->at, &r->groups[i]);
     end_groups(r);
     return status;
 }

@@ -160,7 +160,7 @@ static int combine_stripe(strips_move *m, const stripe *s, dcp_error *err) {
 
 static int move_strips(strips_move *m, int status, dcp_error *err) {
     plan_messages(m);
-    if (!status) status = comm_stop_ask(m->stop, err);
+    if (!status) status = comm_stop_poll(m->stop, err);
     for (size_t i = 0; i < m->n && !status; i++) status = read_stripe(m, &m->list[i], err);
     status = comm_agree(m->comm, status, err);
     if (!status)

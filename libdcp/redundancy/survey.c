@@ -20,8 +20,8 @@
 #include "core/fail.h"
 #include "format/folder.h"
 #include "format/index.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 
 /* Skips a file that could not be read, as the other files may suffice. If they do not, s->unread is
  * reported, and the file does not count as lost. A lack of memory or a cancellation is returned at
@@ -85,7 +85,7 @@ static int find_files(redundancy_survey *s, const char *const *folders, size_t n
         survey_look look = {s, folders[i]};
         survey_found none = {0};
         dcp_error why;
-        status = io_look_through(AT_FDCWD, folders[i], folders[i], take_folder_entry, &look, &why);
+        status = io_visit_entries(AT_FDCWD, folders[i], folders[i], take_folder_entry, &look, &why);
         if (status) status = pass_over(s, &none, status, &why, err);
     }
     return status;
@@ -283,7 +283,7 @@ static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) 
         return DCP_OK;
     }
     const survey_shard *shard = &s->shards[f->number];
-    const int status = io_look(AT_FDCWD, f->path, &st, &why);
+    const int status = io_stat(AT_FDCWD, f->path, &st, &why);
     if (status) return pass_over(s, f, status, &why, err);
     f->usable = S_ISREG(st.st_mode) && (shard->leader < 0 || (uint64_t)st.st_size == shard->bytes);
     return DCP_OK;
@@ -299,7 +299,7 @@ static int check_shard(const survey_shard *shard, const char *path, comm_stop *s
     int status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
     for (uint64_t part; at < shard->bytes && bytes == shard->bytes && !status; at += part) {
         part = shard->bytes - at < BLOCK_BYTES ? shard->bytes - at : BLOCK_BYTES;
-        status = comm_stop_ask(stop, err);
+        status = comm_stop_poll(stop, err);
         if (!status) status = io_read_plain(fd, buffer, part, at, path, err);
         if (!status) raw = core_crc64_raw(raw, buffer, part);
     }
@@ -321,16 +321,16 @@ static void withdraw(void *ctx, const char *line) {
     ((checking *)ctx)->file->usable = false;
 }
 
-static int ask_stop(void *ctx, uint64_t bytes, dcp_error *err) {
+static int check_stop(void *ctx, uint64_t bytes, dcp_error *err) {
     (void)bytes;
-    return comm_stop_ask(((checking *)ctx)->stop, err);
+    return comm_stop_poll(((checking *)ctx)->stop, err);
 }
 
 /* Reads and checks every byte of the file. */
 static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     parity_header header;
     checking ctx = {f, &s->stop};
-    const redundancy_reader reader = {&ctx, withdraw, ask_stop};
+    const redundancy_reader reader = {&ctx, withdraw, check_stop};
     dcp_error why;
     int fd, status;
     f->checked = true;
@@ -453,7 +453,7 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
     if (!status) status = elect_save(comm, s, err);
     if (!status) status = learn_shards(comm, s, err);
     if (!status) status = place_files(comm, s, err);
-    if (!status || core_fail_proves(status)) status = agree_on_unread(comm, s, status, err);
+    if (!status || core_fail_is_damage(status)) status = agree_on_unread(comm, s, status, err);
     if (status)
         redundancy_survey_close(s);
     else

@@ -43,7 +43,7 @@ static int walk_dataset(const run_walk *w, const reader_dataset *p, const box_co
 int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
                  void *ctx) {
     const reader_tensor *t = box->tensor;
-    const reader_known *known = reader_view_of(&box->owner->view, box->owner->from, t);
+    const reader_datasets *known = reader_view_of(&box->owner->view, box->owner->from, t);
     const reader_dataset *pieces = known->datasets;
     const run_walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
@@ -426,7 +426,7 @@ static int end_batch(mover *m) {
 
 /* Starts to read the batch that was filled, and empties the next one. */
 static int next_batch(mover *m) {
-    int status = move_progress_ask(m->owner->progress, m->err);
+    int status = move_progress_poll(m->owner->progress, m->err);
     if (status) return status;
     if (m->begun) {
         unsigned slot = (unsigned)((m->begun - 1) % BATCHES);

@@ -176,7 +176,7 @@ static int check_dataset(const rewrite *w, const reader_dataset *p, reader_block
                          dcp_error *err) {
     int status = DCP_OK;
     for (uint64_t b = 0; b < format_index_blocks(p->row->bytes) && !status; b++)
-        if (!(status = move_progress_ask(w->progress, err)))
+        if (!(status = move_progress_poll(w->progress, err)))
             status = reader_read_block(cache, p, b, err);
     return status;
 }
@@ -187,7 +187,7 @@ static int find_damage(const rewrite *w, dcp_error *err) {
     reader_block_cache cache = {0};
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
-        const reader_known *known = reader_view_of(&w->view, from, &from->tensors[i]);
+        const reader_datasets *known = reader_view_of(&w->view, from, &from->tensors[i]);
         for (size_t k = 0; k < known->n && !status; k++)
             if (!known->datasets[k].file->hidden)
                 status = check_dataset(w, &known->datasets[k], &cache, err);
@@ -223,11 +223,11 @@ save_mover rewrite_mover(rewrite *w) {
 
 /* Collective. */
 static int ask_datasets(rewrite *w, dcp_error *err) {
-    reader_want *wants = calloc(w->n_boxes + 1, sizeof *wants);
+    reader_request *wants = calloc(w->n_boxes + 1, sizeof *wants);
     int own, status = wants ? DCP_OK : core_fail_memory(err, w->n_boxes * sizeof *wants);
     for (size_t i = 0; i < w->n_boxes && !status; i++)
-        wants[i] = (reader_want){w->boxes[i].tensor, &w->boxes[i].box};
-    status = reader_view_ask(w->from, status, wants, w->n_boxes, &w->view, &own, err);
+        wants[i] = (reader_request){w->boxes[i].tensor, &w->boxes[i].box};
+    status = reader_view_request(w->from, status, wants, w->n_boxes, &w->view, &own, err);
     if (!status && !own) own = reader_view_open_all(w->from, &w->view, err);
     if (!status) status = comm_agree(w->from->comm, own, err);
     free(wants);
@@ -249,7 +249,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!to) return core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a store is needed");
     dcp_rewrite_options own;
     const dcp_rewrite_options *o = &own;
-    int status = core_sized_take(&own, sizeof own, options, "DCP_REWRITE_OPTIONS_INIT", err);
+    int status = core_sized_copy_in(&own, sizeof own, options, "DCP_REWRITE_OPTIONS_INIT", err);
     if (!status) status = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     const dcp_save_options save = {.size = sizeof save,
                                    .layout = o->layout,
@@ -268,11 +268,11 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = check_same_comm(from->comm, to, err);
-    if (from) reader_checkpoint_settle(from);
+    if (from) reader_checkpoint_wait(from);
     if (!status)
         status = core_option_check_choice("layout", (int)o->layout, DCP_LAYOUT_SHARDED, err);
     if (!status) status = make_state(&w, o, err);
-    if (!status && from->rows == READER_ROWS_HERE) status = reader_view_here(from, &w.view, err);
+    if (!status && from->rows == READER_ROWS_HERE) status = reader_view_local(from, &w.view, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_call_agree(to, status, SAVE_REWRITE, &save, &r, err);
     const save_mover mover = rewrite_mover(&w);
@@ -285,6 +285,6 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);
     rewrite_free(&w);
-    if (!status) core_sized_give(report, &figures, sizeof figures);
+    if (!status) core_sized_copy_out(report, &figures, sizeof figures);
     return status;
 }

@@ -163,7 +163,7 @@ static int lend_part(safetensors_part *file, dcp_error *err) {
     file->real = realpath(file->path, NULL);
     if (!file->real) return core_fail_errno(err, "cannot open", file->path);
     file->file.path = file->real;
-    io_use_lend(&file->file, IO_READ_BUFFERED);
+    io_fd_adopt(&file->file, IO_READ_BUFFERED);
     return DCP_OK;
 }
 
@@ -367,7 +367,7 @@ void dcp_st_close(dcp_st_reader *reader) {
     for (size_t i = 0; i < reader->n_absent; i++) free(reader->absent[i]);
     free(reader->absent);
     for (size_t i = 0; i < reader->n_files; i++) {
-        io_use_close(&reader->files[i].file);
+        io_fd_close(&reader->files[i].file);
         free(reader->files[i].path);
         free(reader->files[i].real);
     }
@@ -427,12 +427,12 @@ int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset, uint64
                       (unsigned long long)size),
             name, err);
     safetensors_part *file = &reader->files[entry->file];
-    int status = io_use_begin(&file->file, err);
+    int status = io_fd_acquire(&file->file, err);
     if (status != DCP_OK) return status;
     status = check_same(file, err);
     if (status == DCP_OK)
         status = io_read_plain(file->file.fd, out, bytes, file->data_start + entry->begin + offset,
                                file->path, err);
-    io_use_end(&file->file);
+    io_fd_release(&file->file);
     return status;
 }

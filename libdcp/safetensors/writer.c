@@ -16,8 +16,8 @@
 #include "core/fail.h"
 #include "core/system.h"
 #include "dcp/safetensors.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 #include "io/publish.h"
 #include "safetensors/header.h"
 
@@ -49,7 +49,7 @@ static int open_tmp(dcp_st_writer *writer, const char *path, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "%.500s: the path is too long", path);
     memcpy(writer->path, path, strlen(path) + 1);
     struct stat st;
-    if (!io_look(AT_FDCWD, path, &st, NULL) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+    if (!io_stat(AT_FDCWD, path, &st, NULL) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
         return core_fail_at(err, DCP_ERR_ARG, path,
                             "it is not a file, and a file cannot replace it: choose another name");
     writer->fd =

@@ -49,7 +49,7 @@ static void announce(dcp_saving *s, bool *what) {
 
 /* Waits until *what is true, at most `seconds`; negative: without a limit. Returns *what. */
 static bool await_change(dcp_saving *s, const bool *what, double seconds) {
-    const struct timespec end = core_clock_time(core_clock_now() + seconds);
+    const struct timespec end = core_clock_timespec(core_clock_now() + seconds);
     int timed_out = 0;
     pthread_mutex_lock(&s->lock);
     while (!*what && !timed_out)
@@ -112,7 +112,7 @@ static int run_saving(void *ctx, dcp_error *err) {
 static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 
 /* Ends the save, if it has not ended, and gives the store its communicator back. */
-static void settle_saving(dcp_saving *s) {
+static void wait_for_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
     assert(save_context_of(store)->in_flight == s);
@@ -122,9 +122,9 @@ static void settle_saving(dcp_saving *s) {
     save_context_of(store)->in_flight = NULL;
 }
 
-static void settle_in_flight(store_attachment *attachment) {
+static void wait_for_save_in_flight(store_attachment *attachment) {
     const save_context *kept = (save_context *)attachment;
-    if (kept->in_flight && is_own(kept->in_flight)) settle_saving(kept->in_flight);
+    if (kept->in_flight && is_own(kept->in_flight)) wait_for_saving(kept->in_flight);
 }
 
 static void free_saving(dcp_saving *s) {
@@ -140,13 +140,14 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
     dcp_saving *s = calloc(1, bytes);
     if (!s) return core_fail_memory(err, bytes);
     strcpy(s->dir, store->dir);
-    core_task_make(&s->task, run_saving, s);
+    core_task_init(&s->task, run_saving, s);
     pthread_mutex_init(&s->lock, NULL);
     make_condition(&s->changed);
     *out = s;
     int status = save_request_make(store, step, state, json, options, &s->request, err);
-    return status ? status
-                  : save_context_follow(store, state, s->request.progress.staging_bytes, err);
+    return status
+               ? status
+               : save_context_prepare_staging(store, state, s->request.progress.staging_bytes, err);
 }
 
 /* Plans the save. HDF5 is not thread-safe, so it lays the files out on the caller's thread, before
@@ -186,7 +187,7 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     s->callers_comm = store->comm;
     if (kept->comm) store->comm = kept->comm;
     kept->in_flight = s;
-    kept->attachment.settle = settle_in_flight;
+    kept->attachment.wait = wait_for_save_in_flight;
     if (s->may_have_thread && !core_task_is_done(&s->task)) core_task_start(&s->task, "dcp-save");
 }
 
@@ -208,7 +209,7 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
     if (refuses && is_busy)
         return core_fail_at(err, DCP_ERR_BUSY, store->dir,
                             "a save is in flight: wait for it, or let this one wait (when_busy)");
-    store_settle(store);
+    store_wait_for_save(store);
     return DCP_OK;
 }
 
@@ -232,13 +233,13 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
 }
 
 static int take_options(const dcp_save_options *given, dcp_save_options *own, dcp_error *err) {
-    return core_sized_take(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
+    return core_sized_copy_in(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
 }
 
 /* If the caller's `stop` on this rank requests it, cancels this rank's save, which makes the other
  * ranks stop. */
 static void follow_stop(dcp_saving *s, comm_stop *stop) {
-    if (comm_stop_ask(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
+    if (comm_stop_poll(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
 }
 
 /* Waits until the caller's memory may change, although the save's boxes were not copied. */
@@ -306,7 +307,7 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
     int status = take_options(options, &own, err);
     if (!status) status = store_check_own(store, err);
     if (status) return status;
-    store_settle(store);
+    store_wait_for_save(store);
     save_context *kept = save_context_of(store);
     if (!may_copy_ahead(kept, state, &own)) return DCP_OK;
     kept->ahead = NULL;
@@ -315,7 +316,7 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
     if (!*is_copied) {
         save_request r = {0};
         status = save_request_make(store, 0, state, NULL, &own, &r, err);
-        if (!status && save_plan_serves(kept->plan, &r))
+        if (!status && save_plan_matches(kept->plan, &r))
             *is_copied =
                 save_copy_make_ahead(store, &r, state, kept->plan, &stop, &kept->memory.copy);
         save_request_free(&r);
@@ -328,7 +329,7 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
 int dcp_save_fence_within(dcp_saving *saving, double seconds) {
     if (!saving || !is_own(saving)) return 1;
     if (saving->store && !saving->task.has_thread) {
-        settle_saving(saving);
+        wait_for_saving(saving);
         return 1;
     }
     announce(saving, &saving->awaited);
@@ -357,11 +358,11 @@ int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
                       saving->dir, (long)saving->task.process),
             saving->dir, err);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
-    settle_saving(saving);
+    wait_for_saving(saving);
     int status = saving->task.status;
     if (status && err) *err = saving->task.error;
     if (!status) status = reportable;
-    if (!status) core_sized_give(report, &saving->report, sizeof saving->report);
+    if (!status) core_sized_copy_out(report, &saving->report, sizeof saving->report);
     free_saving(saving);
     return status;
 }
@@ -387,7 +388,8 @@ int save_call_plan(dcp_store *store, int status, uint64_t step, const dcp_state 
                    dcp_error *err) {
     status = save_call_begin(store, status, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, r, err);
-    if (!status) status = save_context_follow(store, state, r->progress.staging_bytes, err);
+    if (!status)
+        status = save_context_prepare_staging(store, state, r->progress.staging_bytes, err);
     status = save_call_agree(store, status, SAVE_NOW, options, r, err);
     return status ? status : save_prepare(store, r, err);
 }
@@ -404,6 +406,6 @@ int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char
     move_progress progress = r.progress;
     if (!status) status = save_run(store, &r, &progress, &figures, err);
     save_request_free(&r);
-    if (!status) core_sized_give(report, &figures, sizeof figures);
+    if (!status) core_sized_copy_out(report, &figures, sizeof figures);
     return status;
 }

@@ -62,10 +62,11 @@ int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t
                              : device_staging_open(state->device, bytes, &c->memory.staging, err);
 }
 
-int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
+int save_context_prepare_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
+                                 dcp_error *err) {
     int status = save_context_open_staging(store, state, bytes, err);
     if (status || !state->device) return status;
-    return device_staging_follow(save_context_of(store)->memory.staging, err);
+    return device_staging_order_after(save_context_of(store)->memory.staging, err);
 }
 
 int save_context_open_queue(save_context *c, dcp_error *err) {

@@ -49,7 +49,8 @@ int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t
                               dcp_error *err);
 /* Makes staging buffers like save_context_open_staging. Called on the program's thread: copies from
  * the device then wait for the work that the program has queued on it so far. */
-int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
+int save_context_prepare_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
+                                 dcp_error *err);
 
 /* Makes the context's queue if it has none. The queue is made once per store: 16 MiB of fresh
  * memory per save would take longer than the checksums. */

@@ -158,7 +158,7 @@ static int add_turns(copying *c, size_t k, const box_copy *copy) {
                       .device = b->box->device ? &c->device : NULL};
     move_piece_set_copy(p, copy);
     if (!p->copy) return DCP_ERR_NO_MEMORY;
-    return move_piece_turns(p, add_turn, c);
+    return move_piece_walk_supplied(p, add_turn, c);
 }
 
 /* Chooses the place of box k in the copy, and adds the parts of the box that are copied. Does
@@ -282,7 +282,7 @@ static bool hold_memory(copying *c, const dcp_store *store) {
 
 static void copy_part_to(const copy_part *p, unsigned char *to) {
     if (p->data)
-        core_past_cache_copy(to, p->data + p->offset, p->bytes);
+        core_nontemporal_copy(to, p->data + p->offset, p->bytes);
     else if (p->box->data)
         core_strides_get(p->box->data, p->box->strides, p->offset, p->bytes, to);
 }
@@ -306,7 +306,7 @@ static void copy_parts(void *ctx, unsigned number) {
             copy_part_to(&c->parts[i], c->copy->memory + c->parts[i].to);
             if (!number) keeps_copying(c, c->parts[i].bytes);
         }
-    core_past_cache_end();
+    core_nontemporal_fence();
 }
 
 /* On the caller's thread, copies the parts that a function of the caller supplies, and the parts on
@@ -463,7 +463,7 @@ int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_err
     return copy->pinned ? device_pinned_prove(copy->pinned, device, err) : DCP_OK;
 }
 
-void save_copy_give_sums(const save_copy *copy, struct save_replicas *to) {
+void save_copy_add_sums(const save_copy *copy, struct save_replicas *to) {
     if (!copy->sums) return;
     for (size_t i = 0; i < copy->n_sums; i++) to->sums.blocks[i] ^= copy->sums[i];
     to->others_are_summed = true;

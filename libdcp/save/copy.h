@@ -44,7 +44,7 @@ void save_copy_use(save_copy *copy, save_plan *plan);
  * save. */
 int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_error *err);
 /* Adds to `to` the checksums that were computed while the copy was made. */
-void save_copy_give_sums(const save_copy *copy, struct save_replicas *to);
+void save_copy_add_sums(const save_copy *copy, struct save_replicas *to);
 
 /* NULL is ignored. */
 void save_copy_free(save_copy *copy);

@@ -60,7 +60,7 @@ void save_history_free(struct save_history *history) {
     free(history);
 }
 
-void save_history_note(struct save_history *now, const save_request *r, const uint64_t *sums) {
+void save_history_record(struct save_history *now, const save_request *r, const uint64_t *sums) {
     for (size_t i = 0; i < r->n; i++) {
         uint64_t blocks = format_index_blocks(r->sorted[i]->bytes);
         now->prints[i] = core_crc64_raw(~0ULL, sums, blocks * sizeof *sums);
@@ -82,7 +82,7 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
     }
     if (store->comm->rank != 0 || last->step >= now->step) return;
     char complaint[512];
-    core_section_complain(&changes, now->step, last->step, complaint, sizeof complaint);
+    core_section_diagnose(&changes, now->step, last->step, complaint, sizeof complaint);
     if (complaint[0]) store_log(store, DCP_LOG_WARNING, "%s", complaint);
 }
 
@@ -182,7 +182,7 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     uint64_t serves;
     if (!plan->engine->is_by_position || plan->intact == UINT64_MAX) return DCP_OK;
     int status = read_history(store, r, plan, &h, &serves, err);
-    status = comm_agree_least(store->comm, status, &serves, 1, err);
+    status = comm_agree_min(store->comm, status, &serves, 1, err);
     if (!status && serves && r->layout == DCP_LAYOUT_GLOBAL)
         status = comm_broadcast(store->comm, h->files[0].sums,
                                 plan->file.blocks * sizeof *h->files[0].sums, 0, err);

@@ -48,8 +48,8 @@ void save_history_free(struct save_history *history);
 
 /* Records a checksum of each tensor in `now`. `sums` are the raw checksums of the blocks of all
  * tensors, in the tensors' order; they are the same on all ranks. */
-void save_history_note(struct save_history *now, const struct save_request *r,
-                       const uint64_t *sums);
+void save_history_record(struct save_history *now, const struct save_request *r,
+                         const uint64_t *sums);
 
 /* Counts the tensors that did not change from `last` (NULL: none) to `now`. Logs a warning if the
  * training seems to have updated other memory than the memory that is saved. Not collective; called

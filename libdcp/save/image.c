@@ -40,7 +40,7 @@ int save_image_prepare(save_image *im, dcp_comm *comm, const save_file *layout, 
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
     size_t total = n_pieces + layout->skeleton.n_runs;
     im->pieces = calloc(total + 1, sizeof *im->pieces);
-    im->sums = calloc(layout->blocks + 1 + COMM_XOR_ROOM(comm->size), sizeof *im->sums);
+    im->sums = calloc(layout->blocks + 1 + COMM_XOR_SCRATCH(comm->size), sizeof *im->sums);
     if (!im->pieces || !im->sums)
         return core_fail_memory(err, total * sizeof *im->pieces + layout->blocks * 8);
     add_metadata(im);
@@ -65,7 +65,7 @@ move_piece *save_image_add(save_image *im, size_t row, const state_box *box, con
 }
 
 void save_image_free(save_image *im) {
-    if (im->layout) io_use_close(&im->file);
+    if (im->layout) io_fd_close(&im->file);
     if (im->reuse && im->reuse->from >= 0) close(im->reuse->from);
     if (im->reuse) free(im->reuse->shared.list);
     if (im->reuse) free(im->reuse->sums);
@@ -339,7 +339,7 @@ int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err
     if (sharing->how == YES) status = look(im, err);
     if (status) return status;
     if (im->comm->rank == 0) status = share_and_reserve(im, sharing, &done, err);
-    status = comm_agree_least(im->comm, status, &done, 1, err);
+    status = comm_agree_min(im->comm, status, &done, 1, err);
     u->shared.n = status ? 0 : (size_t)done;
     if (u->shared.n) skip_shared(im);
     return status;
@@ -349,7 +349,7 @@ int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err
 static bool is_shared(const save_reuse *u, const format_row *row) {
     const move_span *spans = u->shared.list; /* NULL: no range is shared */
     size_t low =
-        spans ? core_first_from(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;
+        spans ? core_lower_bound(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;
     return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;
 }
 

@@ -70,7 +70,7 @@ typedef struct save_image {
     move_device device;      /* the device that has some of the boxes */
     /* The windows that are kept from earlier saves (move/transfer.h), NULL: none; and whether they
      * can be used. */
-    struct move_kept *moves;
+    struct move_window_cache *moves;
     bool uses_moves;
     const struct save_replicas *replicas; /* read together with the pieces; NULL: none */
 } save_image;

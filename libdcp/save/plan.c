@@ -130,7 +130,7 @@ static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, s
 }
 
 static int lay_out_shard(const save_request *r, const plan_boxes *held, uint64_t meta_bytes,
-                         const h5_asked *asked, save_shard *s, dcp_error *err) {
+                         const h5_poll *poll, save_shard *s, dcp_error *err) {
     size_t bytes = 1, n = measure_boxes(r, held, s->number, &bytes);
     shard_box *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
@@ -144,7 +144,7 @@ static int lay_out_shard(const save_request *r, const plan_boxes *held, uint64_t
     if (!status) status = collect_boxes(r, held, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
-        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, meta_bytes, asked,
+        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, meta_bytes, poll,
                                    &s->file.skeleton, err);
     free(boxes);
     return status;
@@ -170,7 +170,7 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
  * DCP_ERR_ARG: a box belongs to a shard that another rank writes. DCP_ERR_UNSUPPORTED: a tensor's
  * name could conflict with a piece's name. *out must be freed whether or not the call succeeds. */
 static int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, int rank, int size,
-                               uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
+                               uint64_t meta_bytes, const h5_poll *poll, save_shards *out,
                                dcp_error *err) {
     out->list = calloc((size_t)r->shards / (size_t)size + 1, sizeof *out->list);
     if (!out->list) return core_fail_memory(err, sizeof *out->list);
@@ -178,7 +178,7 @@ static int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, i
     for (int k = rank; k < r->shards && !status; k += size) {
         save_shard *s = &out->list[out->n++];
         s->number = k;
-        status = lay_out_shard(r, boxes, meta_bytes, asked, s, err);
+        status = lay_out_shard(r, boxes, meta_bytes, poll, s, err);
     }
     return status;
 }
@@ -225,7 +225,7 @@ static uint64_t blocks_of_box(state_tensor *const *sorted, const plan_box *b) {
 static int fill_replicas(state_tensor *const *sorted, const plan_boxes *boxes, bool share,
                          save_replicas *out, dcp_error *err) {
     uint64_t blocks = 0;
-    const size_t most = share ? 0 : boxes->replicas.n_told;
+    const size_t most = share ? 0 : boxes->replicas.n_sent;
     out->sums.first = calloc(boxes->n + 1, sizeof *out->sums.first);
     if (!out->sums.first) return core_fail_memory(err, boxes->n * sizeof *out->sums.first);
     for (size_t k = 0; k < boxes->n; k++)
@@ -358,7 +358,7 @@ void save_plan_free(save_plan *plan) {
     if (!plan) return;
     plan_boxes_free(&plan->boxes);
     save_file_free(&plan->file);
-    for (int i = 0; i < 2; i++) move_kept_free(&plan->moves[i]);
+    for (int i = 0; i < 2; i++) move_window_cache_free(&plan->moves[i]);
     free(plan->moves);
     save_shards_free(&plan->shards_written);
     free(plan);
@@ -426,13 +426,13 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
 /* Not collective. Rank 0 lays the file out. The other ranks allocate memory for the offsets and the
  * file's size, which rank 0 sends them later. */
 static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
-                          const h5_asked *asked, save_file *file, uint64_t **offsets,
+                          const h5_poll *poll, save_file *file, uint64_t **offsets,
                           dcp_error *err) {
     int status = make_rows(r, file, err);
     *offsets = core_array(r->n + 1, sizeof **offsets);
     if (!status && !*offsets) status = core_fail_memory(err, r->n * sizeof **offsets);
     if (status || comm->rank) return status;
-    return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, asked,
+    return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, poll,
                              &file->skeleton, err);
 }
 
@@ -445,16 +445,16 @@ static int share_offsets(dcp_comm *comm, save_file *file, uint64_t *offsets, dcp
     return status;
 }
 
-static int lay_out_sharded(dcp_comm *comm, const save_request *r, const h5_asked *asked,
+static int lay_out_sharded(dcp_comm *comm, const save_request *r, const h5_poll *poll,
                            save_plan *plan, dcp_error *err) {
     int status = save_shards_lay_out(r, &plan->boxes, comm->rank, comm->size, plan->meta_bytes,
-                                     asked, &plan->shards_written, err);
+                                     poll, &plan->shards_written, err);
     return comm_agree(comm, status, err);
 }
 
 static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
     save_plan *plan = calloc(1, sizeof *plan);
-    struct move_kept *moves = calloc(2, sizeof *moves);
+    struct move_window_cache *moves = calloc(2, sizeof *moves);
     if (!plan || !moves) {
         free(plan);
         free(moves);
@@ -469,7 +469,7 @@ static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
     return plan;
 }
 
-static int ask_stop(void *stop, dcp_error *err) { return comm_stop_ask(stop, err); }
+static int check_stop(void *stop, dcp_error *err) { return comm_stop_poll(stop, err); }
 
 /* Collective; makes a new plan. Rank 0's layout of a global file depends only on the tensors, so
  * rank 0 makes it before the ranks exchange their boxes. */
@@ -478,19 +478,19 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_byte
     dcp_comm *comm = store->comm;
     const bool is_global = r->layout == DCP_LAYOUT_GLOBAL;
     comm_stop stop = r->progress.stop;
-    const h5_asked asked = {ask_stop, &stop};
+    const h5_poll poll = {check_stop, &stop};
     uint64_t *offsets = NULL;
     plan_boxes boxes = {0};
     save_plan *plan = begin_plan(r, meta_bytes);
     int status = plan ? DCP_OK : core_fail_memory(err, sizeof *plan);
     comm_stop_begin(&stop, comm);
     if (!status && is_global)
-        status = lay_out_global(comm, r, meta_bytes, &asked, &plan->file, &offsets, err);
+        status = lay_out_global(comm, r, meta_bytes, &poll, &plan->file, &offsets, err);
     status = plan_exchange(comm, status, r->sorted, r->n, true, &boxes, err);
     if (!status) {
         plan->boxes = boxes;
         status = is_global ? share_offsets(comm, &plan->file, offsets, err)
-                           : lay_out_sharded(comm, r, &asked, plan, err);
+                           : lay_out_sharded(comm, r, &poll, plan, err);
     }
     free(offsets);
     if (status) {
@@ -511,7 +511,7 @@ static void repoint(save_plan *plan, const save_request *r) {
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
 }
 
-bool save_plan_serves(save_plan *plan, save_request *r) {
+bool save_plan_matches(save_plan *plan, save_request *r) {
     r->key = local_key(r);
     if (!is_of(plan, r)) return false;
     repoint(plan, r);

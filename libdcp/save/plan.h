@@ -85,7 +85,7 @@ int save_replicas_compare(const dcp_store *store, const struct save_request *r,
  * once. */
 
 struct move_engine;
-struct move_kept;
+struct move_window_cache;
 struct save_replicas;
 typedef struct save_request save_request;
 
@@ -102,7 +102,7 @@ typedef struct save_plan {
     save_file file;      /* layout global */
     /* Two elements, indexed by save_request_shares: 0 if one holder of a box writes it, 1 if its
      * holders share the writing. */
-    struct move_kept *moves;
+    struct move_window_cache *moves;
     save_shards shards_written;     /* layout sharded: the shards that this rank writes */
     struct save_replicas *replicas; /* of this save; NULL: none are compared */
     double begin, end;              /* times of the last planning, in seconds of CLOCK_MONOTONIC */
@@ -115,7 +115,7 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
 
 /* Returns true if the plan is for the request's tensors and boxes on this rank; then makes the
  * plan's boxes point into the request's state. Sets r->key. Not collective. */
-bool save_plan_serves(save_plan *plan, save_request *r);
+bool save_plan_matches(save_plan *plan, save_request *r);
 
 /* Collective, after the vote. Checks that all ranks request the same save. *out is the plan of the
  * last save (NULL: none). If anything has changed since that save, *out is replaced by a new plan.

@@ -75,7 +75,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                                   .progress_ctx = options->progress_ctx,
                                   .on_phase = options->on_phase,
                                   .phase_ctx = options->phase_ctx,
-                                  .stop = {.asked = options->stop,
+                                  .stop = {.should_stop = options->stop,
                                            .ctx = options->stop_ctx,
                                            .what = "the save",
                                            .outcome = "nothing is published"},

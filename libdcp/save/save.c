@@ -105,7 +105,7 @@ static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dc
     uint64_t words[SAVE_SLOW_WORDS];
     io_queue *queue = save_context_of(store)->queue;
     save_slow_vote(&v, store->comm, report->copy_s + report->write_s + report->sync_s,
-                   queue ? io_queue_take_written(queue) : 0, report->bytes, words);
+                   queue ? io_queue_reset_written(queue) : 0, report->bytes, words);
     status = comm_vote_run(store->comm, &v, status, err);
     if (status) return status;
     save_slow_find(words, report);
@@ -135,7 +135,7 @@ typedef struct writing {
  * status. The save can be cancelled until the ranks agree. */
 static int publish(const writing *w, int status, dcp_error *err) {
     char *members = NULL;
-    if (!status) status = move_progress_ask(w->progress, err);
+    if (!status) status = move_progress_poll(w->progress, err);
     if (!status) {
         const double seconds = core_clock_now() - w->plan->begin;
         status = about_members(w->store, w->r, w->folder, w->report, seconds, &members, err);
@@ -198,7 +198,7 @@ static int prepare_global(writing *w, dcp_error *err) {
     im->replicas = plan->replicas;
     if (!im->mover) im->moves = &plan->moves[save_request_shares(r)];
     w->uses_moves =
-        im->moves && move_kept_serves(im->moves, im->comm, plan->file.skeleton.file_bytes);
+        im->moves && move_window_cache_matches(im->moves, im->comm, plan->file.skeleton.file_bytes);
     add_boxes(im, r, plan);
     if (!move_pieces_have_copies(im->pieces, im->n_pieces))
         return core_fail_memory(err, im->n_pieces * sizeof *im->pieces);
@@ -221,7 +221,7 @@ static int write_global(writing *w, dcp_error *err) {
             save_replicas_compare(w->store, r, im->replicas, im->sums[im->layout->blocks], err);
     if (!status && r->mover)
         status = comm_agree(w->store->comm, r->mover->prove(r->mover->ctx, im->sums, err), err);
-    if (!status) save_history_note(save_context_of(w->store)->noted, r, im->sums);
+    if (!status) save_history_record(save_context_of(w->store)->noted, r, im->sums);
     if (!status) w->report->cloned_bytes = im->reuse->bytes;
     return status;
 }
@@ -238,14 +238,14 @@ static int finish_files(writing *w, dcp_error *err) {
 static int prepare_files(writing *w, dcp_error *err) {
     save_context *kept = save_context_of(w->store);
     save_plan *plan = w->plan;
-    int status = move_progress_ask(w->progress, err);
+    int status = move_progress_poll(w->progress, err);
     if (!status && w->r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas)
         status = save_replicas_make(w->r->sorted, &plan->boxes, save_request_shares(w->r),
                                     kept->memory.staging, &plan->replicas, err);
     if (!status && w->r->is_copied)
         status = save_copy_prove(kept->memory.copy, kept->memory.staging, err);
     if (!status && w->r->is_copied && plan->replicas)
-        save_copy_give_sums(kept->memory.copy, plan->replicas);
+        save_copy_add_sums(kept->memory.copy, plan->replicas);
     if (!status) status = save_history_make(w->store, w->r, plan, &kept->noted, err);
     if (status) return status;
     if (w->r->layout == DCP_LAYOUT_GLOBAL) return prepare_global(w, err);
@@ -360,10 +360,10 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
         if (status != DCP_ERR_NO_SPACE || !made) break;
         /* no step is removed for a save that a rank has cancelled meanwhile */
         int failed = comm_agree(store->comm, move_progress_status(progress, err), err);
-        if (!failed) failed = store_room_make(store, &from, &made, err);
+        if (!failed) failed = store_free_space(store, &from, &made, err);
         if (failed) return failed;
         if (!made) {
-            store_room_explain(store, &why);
+            store_explain_no_space(store, &why);
             break;
         }
         *progress = first; /* a new attempt counts its bytes from 0 */

@@ -42,12 +42,12 @@ static uint64_t pages_of(const save_file *file) {
 static void take_recycled(save_image *im) {
     if (im->comm->rank || !im->engine->is_by_position || !im->reuse->now->refused) return;
     im->is_recycled =
-        store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
+        store_recycle_reuse(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
 }
 
 void save_image_note_recycled(const save_image *im, uint64_t step) {
     if (!im->comm->rank && im->engine->is_by_position)
-        store_recycle_note(im->store, step, im->file.fd, pages_of(im->layout));
+        store_recycle_record(im->store, step, im->file.fd, pages_of(im->layout));
 }
 
 /* On rank 0. */
@@ -77,10 +77,10 @@ int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
 static int open_created(save_image *im, dcp_error *err) {
     if (im->comm->rank == 0) return DCP_OK;
     if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);
-    io_use_prepare(&im->file, AT_FDCWD, im->path, IO_WRITE);
+    io_fd_prepare(&im->file, AT_FDCWD, im->path, IO_WRITE);
     if (!im->n_pieces) return DCP_OK;
-    int status = io_use_begin(&im->file, err);
-    if (!status) io_use_end(&im->file);
+    int status = io_fd_acquire(&im->file, err);
+    if (!status) io_fd_release(&im->file);
     return status;
 }
 
@@ -115,12 +115,12 @@ static move_transfer transfer_of(save_image *im, const move_file *file, dcp_repo
                            .replicas = im->replicas ? im->replicas->pieces : NULL,
                            .n_replicas = im->replicas && !is_summed ? im->replicas->n : 0,
                            .others_are_summed = is_summed,
-                           .kept = im->reuse && im->reuse->shared.n ? NULL : im->moves,
-                           .uses_kept = im->uses_moves,
+                           .window_cache = im->reuse && im->reuse->shared.n ? NULL : im->moves,
+                           .uses_window_cache = im->uses_moves,
                            .device = &im->device,
                            .progress = im->progress,
                            .is_last = im->is_last,
-                           .bulk_is_apart = im->mover != NULL,
+                           .skips_bulk = im->mover != NULL,
                            .sums = im->mover ? NULL : im->sums, /* with a mover: joined later */
                            .n_sums = im->layout->blocks + 1,
                            .on_summed = note_replicas,
@@ -177,7 +177,8 @@ static void write_table(save_image *im, io_queue *queue, const format_range *ran
     uint64_t total = core_round_to_pages(range->bytes);
     for (uint64_t at = 0; at < total; at += IO_SLOT_BYTES) {
         uint64_t part = total - at < IO_SLOT_BYTES ? total - at : IO_SLOT_BYTES;
-        io_queue_write(queue, io_queue_next(queue), &im->file, data + at, part, range->offset + at);
+        io_queue_write(queue, io_queue_next_slot(queue), &im->file, data + at, part,
+                       range->offset + at);
     }
 }
 
@@ -236,10 +237,10 @@ static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
 static int sync_written(save_image *im, dcp_error *err) {
     io_file *file = &im->file;
     if (file->fd < 0 && !file->failed) return DCP_OK;
-    int status = io_use_begin(file, err);
+    int status = io_fd_acquire(file, err);
     if (status) return status;
     status = io_sync(file, err);
-    io_use_end(file);
+    io_fd_release(file);
     return status;
 }
 
@@ -328,7 +329,7 @@ static int shard_write(shard *s, const save_sharded *all, const char *folder,
     if (!status) status = save_image_write(&s->im, &sharing, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     if (!status && all->n > 1) /* if there are many, not all can remain open */
-        io_use_lend(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
+        io_fd_adopt(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
     return status;
 }
 
@@ -383,11 +384,11 @@ static int shard_finish(shard *s, const save_sharded *all, uint64_t id, dcp_repo
                         dcp_error *err) {
     const char *json = (char *)(all->sums + all->blocks);
     int status = shard_meta(s, json, all->plan->shards, id, err);
-    if (!status) status = io_use_begin(&s->im.file, err);
+    if (!status) status = io_fd_acquire(&s->im.file, err);
     if (!status) status = save_image_finish(&s->im, report, err);
     if (status) return status;
     save_image_note_recycled(&s->im, all->r->step);
-    io_use_end(&s->im.file);
+    io_fd_release(&s->im.file);
     return DCP_OK;
 }
 
@@ -402,7 +403,7 @@ static int make_joined(save_sharded *all, dcp_error *err) {
     }
     all->json_words = all->plan->json_bytes / 8 + 1; /* with zeros after the text */
     const uint64_t words =
-        all->blocks + all->json_words + 1 + COMM_XOR_ROOM(all->store->comm->size);
+        all->blocks + all->json_words + 1 + COMM_XOR_SCRATCH(all->store->comm->size);
     all->sums = calloc(words, sizeof *all->sums);
     if (!all->sums) return core_fail_memory(err, words * 8);
     if (r->meta) memcpy(all->sums + all->blocks, r->meta, strlen(r->meta));
@@ -470,7 +471,7 @@ int save_sharded_write(save_sharded *all, const char *folder, bool shares_none,
         status = comm_allreduce(comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
     if (!status && r->mover)
         status = comm_agree(comm, r->mover->prove(r->mover->ctx, all->sums, err), err);
-    if (!status) save_history_note(save_context_of(all->store)->noted, r, all->sums);
+    if (!status) save_history_record(save_context_of(all->store)->noted, r, all->sums);
     return status;
 }
 

@@ -170,7 +170,7 @@ free_resolved:
     return status;
 }
 
-int store_directory_look(const char *dir, int *dir_fd, dcp_error *err) {
+int store_directory_open_existing(const char *dir, int *dir_fd, dcp_error *err) {
     *dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*dir_fd >= 0) return DCP_OK;
     if (errno != ENOENT) return core_fail_errno(err, "cannot open directory", dir);
@@ -188,9 +188,9 @@ int store_striped_check(const dcp_store *store, dcp_error *err) {
     return io_striping_check(&asked, err);
 }
 
-void store_striped_tell(const dcp_store *store) {
+void store_striped_log_ignored(const dcp_store *store) {
     const io_striping asked = asked_of(store);
-    if (store->comm->rank == 0 && io_striping_is_asked(&asked) &&
+    if (store->comm->rank == 0 && io_striping_is_requested(&asked) &&
         !io_striping_is_possible(store->dir))
         store_log(store, DCP_LOG_INFO,
                   "%s: stripe_count and stripe_bytes are ignored: not on a Lustre file system",
@@ -207,12 +207,12 @@ int store_striped_create(dcp_store *store, const char *path, uint64_t bytes, int
         !io_striping_choose(&asked, store->dir, bytes, writers, &layout))
         return io_create(path, bytes, err);
     int status = io_striping_create(path, bytes, &layout, &refused, err);
-    if (refused && !store->told_of_striping)
+    if (refused && !store->logged_striping)
         store_log(store, DCP_LOG_WARNING,
                   "%s: Lustre refuses %lld stripes of %llu bytes: %s; files have the directory's "
                   "layout",
                   path, (long long)layout.count, (unsigned long long)layout.bytes,
                   strerror(refused));
-    store->told_of_striping |= refused != 0;
+    store->logged_striping |= refused != 0;
     return status;
 }

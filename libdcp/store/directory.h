@@ -49,7 +49,7 @@ void store_writer_folder_drop(const dcp_store *store);
 int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err);
 
 /* Opens `dir` without making it. *dir_fd is -1 if it is missing and could be made. */
-int store_directory_look(const char *dir, int *dir_fd, dcp_error *err);
+int store_directory_open_existing(const char *dir, int *dir_fd, dcp_error *err);
 
 /* Returns true if an entry of that name exists. Returns false also if that can't be determined, so
  * it is only for callers for which a wrong answer causes no more than an error. store_has reports
@@ -70,7 +70,7 @@ int store_striped_check(const dcp_store *store, dcp_error *err);
 
 /* On rank 0, logs if the requested striping is ignored. Not collective; called once the store's
  * directory is open. */
-void store_striped_tell(const dcp_store *store);
+void store_striped_log_ignored(const dcp_store *store);
 
 /* Creates a file of the store like io_create; on Lustre, with the store's striping. One rank calls
  * this. `hosts` is the number of hosts that write the file; 0: only this rank writes it. Not needed

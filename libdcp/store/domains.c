@@ -16,8 +16,9 @@ static void own_name(const dcp_comm *comm, char name[STORE_HOST_NAME]) {
     static const char named[] = "host ";
     const size_t n = sizeof named - 1;
     memset(name, 0, STORE_HOST_NAME);
-    if (strncmp(comm->place.host, named, n) == 0)
-        memcpy(name, comm->place.host + n, strnlen(comm->place.host + n, STORE_HOST_NAME - 1));
+    if (strncmp(comm->location.host, named, n) == 0)
+        memcpy(name, comm->location.host + n,
+               strnlen(comm->location.host + n, STORE_HOST_NAME - 1));
     else
         gethostname(name, STORE_HOST_NAME - 1);
 }
@@ -46,13 +47,13 @@ const char *store_host_names_of(const dcp_store *store, int rank) {
 
 /* What a rank states about its domain. */
 typedef struct domain_claim {
-    comm_place place; /* the domain's name, or the host */
+    comm_location location; /* the domain's name, or the host */
     int64_t rank, leader, is_named;
 } domain_claim;
 
 static int by_domain(const void *a, const void *b) {
     const domain_claim *x = a, *y = b;
-    int order = memcmp(&x->place, &y->place, sizeof x->place);
+    int order = memcmp(&x->location, &y->location, sizeof x->location);
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
@@ -64,7 +65,7 @@ static int check_claims(const domain_claim *claims, int n, dcp_error *err) {
                              "failure domains: rank %d names its domain, rank %d does not: name it "
                              "on all ranks or on none",
                              claims[0].is_named ? 0 : r, claims[0].is_named ? r : 0);
-        if (!comm_place_is_same(&claims[r].place, &claims[claims[r].leader].place))
+        if (!comm_location_is_same(&claims[r].location, &claims[claims[r].leader].location))
             return core_fail(err, DCP_ERR_ARG,
                              "failure domains: ranks %d and %d have one directory, which is lost "
                              "as a whole, but name different domains: name one for both, or give "
@@ -79,7 +80,7 @@ static void number_domains(domain_claim *claims, int n, uint64_t *numbers) {
     numbers[n] = 0;
     qsort(claims, (size_t)n, sizeof *claims, by_domain);
     for (int i = 0, first = 0; i < n; i++) {
-        if (i == 0 || !comm_place_is_same(&claims[i].place, &claims[first].place)) {
+        if (i == 0 || !comm_location_is_same(&claims[i].location, &claims[first].location)) {
             first = i;
             numbers[n]++;
         }
@@ -101,11 +102,11 @@ static int exchange_claims(dcp_comm *comm, const domain_claim *own, domain_claim
 int store_domains_find(dcp_store *store, const char *name, dcp_error *err) {
     dcp_comm *comm = store->comm;
     size_t n = (size_t)comm->size;
-    domain_claim own = {comm->place, comm->rank, store->leader, name != NULL};
+    domain_claim own = {comm->location, comm->rank, store->leader, name != NULL};
     domain_claim *claims = comm->rank == 0 ? calloc(n, sizeof *claims) : NULL;
     uint64_t *numbers = calloc(n + 1, sizeof *numbers);
     int status = DCP_OK;
-    if (name) comm_place_name(&own.place, name);
+    if (name) comm_location_named(&own.location, name);
     if (name && !*name)
         status = core_fail(err, DCP_ERR_ARG, "domain is \"\": name one, or pass NULL for the host");
     if (!numbers || (comm->rank == 0 && !claims)) status = core_fail_memory(err, n * sizeof own);

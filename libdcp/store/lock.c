@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "core/system.h"
 #include "io/descriptors.h"
-#include "io/look.h"
+#include "io/entries.h"
 
 int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err) {
     uint64_t bits;
@@ -59,17 +59,17 @@ static bool store_writer_parse(const char *text, store_writer *out) {
     return n == 9 && again == p->pid && (out->has_ended || strcmp(state, "held") == 0);
 }
 
-static store_writer_fate store_writer_find(const store_writer *w) {
+static store_writer_state store_writer_find(const store_writer *w) {
     comm_process own;
     if (w->has_ended) return STORE_WRITER_GONE;
     comm_process_find(&own);
-    if (!comm_process_can_tell(&own, &w->process)) return STORE_WRITER_UNKNOWN;
+    if (!comm_process_can_check(&own, &w->process)) return STORE_WRITER_UNKNOWN;
     return comm_process_has_ended(&own, &w->process) ? STORE_WRITER_GONE : STORE_WRITER_RUNS;
 }
 
 /* Returns true if the writer is this process, under any identity. */
 static bool store_writer_is_self(const store_writer *w, const store_writer *self) {
-    return comm_process_can_tell(&self->process, &w->process) &&
+    return comm_process_can_check(&self->process, &w->process) &&
            w->process.pid == self->process.pid && w->process.start == self->process.start;
 }
 
@@ -86,7 +86,7 @@ static bool store_writer_is_self(const store_writer *w, const store_writer *self
 
 struct store_lock {
     int dir_fd;
-    io_unshared *file; /* tagged with `self.id`; NULL while the store is taken again */
+    io_lock_file *file; /* tagged with `self.id`; NULL while the store is taken again */
     const char *dir;
     store_writer self;
     int take_over;
@@ -98,7 +98,7 @@ struct store_lock {
  * other store that this process has open is another writer. */
 static bool is_self(const store_lock *lock, const store_writer *w) {
     return store_writer_is_self(w, &lock->self) &&
-           (strcmp(w->id, lock->self.id) == 0 || !io_unshared_has(w->id));
+           (strcmp(w->id, lock->self.id) == 0 || !io_lock_file_has(w->id));
 }
 
 typedef enum grant { GRANTED, REFUSED, NO_LOCKS, LOCK_ERROR } grant;
@@ -171,26 +171,26 @@ static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
 /* Returns true if the directory contains steps or remains of saves, or could not be listed: then it
  * has had a writer, and may still have one. */
 static bool had_writer(int dir_fd) {
-    return io_look_through(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
+    return io_visit_entries(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
 /* Replaces the current `.lock` by a new file with this writer's name. */
 static int replace_file(store_lock *lock) {
     char tmp[64];
     snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
-    io_unshared *made =
-        io_unshared_open(lock->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, lock->self.id);
+    io_lock_file *made =
+        io_lock_file_open(lock->dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, lock->self.id);
     if (!made) return -1;
     lock_file(made->fd);
     if (write_name(lock, made->fd) == 0 &&
         renameat(lock->dir_fd, tmp, lock->dir_fd, LOCK_NAME) == 0) {
-        io_unshared_close(lock->file);
+        io_lock_file_close(lock->file);
         lock->file = made;
         return 0;
     }
     int code = errno;
     unlinkat(lock->dir_fd, tmp, 0);
-    io_unshared_close(made);
+    io_lock_file_close(made);
     return errno = code, -1;
 }
 
@@ -245,7 +245,7 @@ static attempt put_name(store_lock *lock, bool replaces, dcp_error *err) {
 
 /* Returns the fate of the writer that the file names. Files of earlier versions name no
  * identity. */
-static store_writer_fate find_writer(const store_lock *lock, const store_writer *w) {
+static store_writer_state find_writer(const store_lock *lock, const store_writer *w) {
     if (!w->id[0] || is_self(lock, w)) return STORE_WRITER_GONE;
     return store_writer_find(w);
 }
@@ -253,7 +253,7 @@ static store_writer_fate find_writer(const store_lock *lock, const store_writer 
 /* Returns true if the store is free, according to the result of the lock request and the writer
  * that the file names. If that process is seen running, the store is not free, even if the lock was
  * granted. A refused lock is no obstacle if the process is dead. */
-static bool is_free(grant g, const store_writer *w, store_writer_fate fate) {
+static bool is_free(grant g, const store_writer *w, store_writer_state fate) {
     if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
@@ -289,7 +289,7 @@ static attempt take_open_file(store_lock *lock, bool waited, dcp_error *err) {
         errno = ESTALE;
         return fail_attempt(lock, "cannot open " LOCK_NAME " in", err);
     }
-    const store_writer_fate fate = find_writer(lock, &w);
+    const store_writer_state fate = find_writer(lock, &w);
     const bool is_known = is_free(g, &w, fate);
     /* the lock's holder may be about to write its name; or it may be ending, since a process that
      * ends releases its locks before it disappears */
@@ -307,24 +307,24 @@ static attempt take_open_file(store_lock *lock, bool waited, dcp_error *err) {
 }
 
 static void let_go(store_lock *lock) {
-    io_unshared_close(lock->file);
+    io_lock_file_close(lock->file);
     lock->file = NULL;
 }
 
-static attempt try_to_take(store_lock *lock, bool waited, dcp_error *err) {
-    lock->file = io_unshared_open(lock->dir_fd, LOCK_NAME,
-                                  O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, lock->self.id);
+static attempt try_acquire(store_lock *lock, bool waited, dcp_error *err) {
+    lock->file = io_lock_file_open(lock->dir_fd, LOCK_NAME,
+                                   O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, lock->self.id);
     if (!lock->file) return fail_attempt(lock, "cannot make " LOCK_NAME " in", err);
     attempt a = take_open_file(lock, waited, err);
     if (a != TAKEN) let_go(lock);
     return a;
 }
 
-static int take(store_lock *lock, dcp_error *err) {
+static int acquire(store_lock *lock, dcp_error *err) {
     const struct timespec pause = {.tv_nsec = 10000000};
     dcp_error why = {0};
     for (int i = 0; i <= TRIES; i++) {
-        attempt a = try_to_take(lock, i == TRIES, &why);
+        attempt a = try_acquire(lock, i == TRIES, &why);
         if (a == TAKEN) return DCP_OK;
         if (a == FAILED) break;
         if (i < TRIES) nanosleep(&pause, NULL);
@@ -332,13 +332,13 @@ static int take(store_lock *lock, dcp_error *err) {
     return core_fail_again(err, why.status, &why, "%s", why.message);
 }
 
-int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
-                    dcp_error *err) {
+int store_lock_acquire(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
+                       dcp_error *err) {
     store_lock *lock = calloc(1, sizeof *lock);
     if (!lock) return core_fail_memory(err, sizeof *lock);
     *lock = (store_lock){.dir_fd = dir_fd, .dir = dir, .take_over = take_over};
     store_writer_describe(id, &lock->self);
-    int status = core_fail_path(take(lock, err), dir, err);
+    int status = core_fail_path(acquire(lock, err), dir, err);
     if (status != DCP_OK) {
         free(lock);
         return status;
@@ -380,9 +380,9 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
 
 /* Takes the store again after `.lock` was removed. Fails if another writer has taken the store
  * since. */
-static int retake(store_lock *lock, dcp_error *err) {
+static int reacquire(store_lock *lock, dcp_error *err) {
     let_go(lock);
-    return take(lock, err);
+    return acquire(lock, err);
 }
 
 /* Fails because the path leads to another directory or to none, so files that ranks write under
@@ -423,7 +423,7 @@ static int check_writer(store_lock *lock, dcp_error *err) {
     int found = read_current(lock->dir_fd, &now);
     for (int i = 0; i < TRIES && found != 0 && errno == ESTALE; i++)
         found = read_current(lock->dir_fd, &now);
-    if (found != 0 && errno == ENOENT) return retake(lock, err);
+    if (found != 0 && errno == ENOENT) return reacquire(lock, err);
     if (found != 0) return core_fail_errno(err, "cannot read " LOCK_NAME " in", lock->dir);
     if (strcmp(now.id, lock->self.id) == 0) return DCP_OK;
     if (!now.host[0])
@@ -464,7 +464,7 @@ bool store_lock_is_removed(const store_lock *lock) {
     return fstat(lock->dir_fd, &open_one) == 0 && open_one.st_nlink == 0;
 }
 
-int store_lock_check_place(const store_lock *lock, dcp_error *err) {
+int store_lock_check_location(const store_lock *lock, dcp_error *err) {
     return store_lock_is_removed(lock) ? DCP_OK
                                        : core_fail_path(check_path(lock, err), lock->dir, err);
 }
@@ -481,6 +481,6 @@ void store_lock_release(store_lock *lock) {
         if (read_current(lock->dir_fd, &now) == 0 && strcmp(now.id, lock->self.id) == 0)
             write_name(lock, lock->file->fd);
     }
-    io_unshared_close(lock->file);
+    io_lock_file_close(lock->file);
     free(lock);
 }

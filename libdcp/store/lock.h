@@ -30,11 +30,11 @@ void store_writer_describe(const char *id, store_writer *out);
  * Returns the number of bytes written. A lockless writer is contested, too. */
 int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]);
 
-typedef enum store_writer_fate {
+typedef enum store_writer_state {
     STORE_WRITER_GONE,    /* it has closed the store, or its process has ended */
     STORE_WRITER_RUNS,    /* its process runs under this kernel, in this PID namespace */
     STORE_WRITER_UNKNOWN, /* it ran elsewhere */
-} store_writer_fate;
+} store_writer_state;
 
 /* The lock of a directory. `DIR/.lock` names the one writer, which holds a lock on that file if the
  * file system has locks.
@@ -53,8 +53,8 @@ typedef struct store_lock store_lock;
 /* Takes the directory `dir_fd` for this process, under the identity `id`. `dir` is borrowed.
  * take_over: see dcp_store_options. DCP_ERR_BUSY: another writer has the directory, or may have it;
  * the message names that writer's host and pid, and says how to proceed. */
-int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
-                    dcp_error *err);
+int store_lock_acquire(int dir_fd, const char *dir, const char *id, int take_over, store_lock **out,
+                       dcp_error *err);
 
 /* Returns DCP_ERR_BUSY if another writer holds the lock, or if the named writer's process runs and
  * has not closed the store. Takes no lock and creates nothing. */
@@ -76,7 +76,7 @@ bool store_lock_is_removed(const store_lock *lock);
 
 /* Returns DCP_ERR_NOT_FOUND or DCP_ERR_BUSY if the directory is no longer at its path, unless it
  * was removed. Changes nothing, so any thread may call it. */
-int store_lock_check_place(const store_lock *lock, dcp_error *err);
+int store_lock_check_location(const store_lock *lock, dcp_error *err);
 
 /* Returns false if the lock does not exclude other writers: the file system has no locks, or grants
  * each lock to everyone. */

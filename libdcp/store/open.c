@@ -15,7 +15,7 @@
 #include "core/fail.h"
 #include "dcp/inspect.h"
 #include "format/folder.h"
-#include "io/look.h"
+#include "io/entries.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/domains.h"
@@ -53,11 +53,11 @@ static bool begins_with(const char *name, const char *start) {
 }
 
 /* Calls fn for each entry of a folder of the store; "" is the store's directory. */
-static int look_through(const dcp_store *store, const char *name, io_look_fn fn, void *ctx,
+static int look_through(const dcp_store *store, const char *name, io_entry_fn fn, void *ctx,
                         dcp_error *err) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, *name ? "%s/%s" : "%s", store->dir, name);
-    return io_look_through(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
+    return io_visit_entries(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
 }
 
 /* The context of a search that concerns the entries whose names begin with `start`. */
@@ -140,7 +140,7 @@ static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, c
     dcp_error why;
     snprintf(path, sizeof path, "%s/%s", store->dir, name); /* directory.c limits its length */
     const int status = dcp_step_glance(path, &glance, &why);
-    if (core_fail_proves(status)) return DCP_OK;
+    if (core_fail_is_damage(status)) return DCP_OK;
     return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
 }
 
@@ -237,7 +237,7 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     bool is_there = true;
     int status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
     uint64_t stands = is_there != 0;
-    if (store->nodes > 1) status = comm_agree_least(store->comm, status, &stands, 1, err);
+    if (store->nodes > 1) status = comm_agree_min(store->comm, status, &stands, 1, err);
     if (status) return status;
     if (lost && !stands) status = give_name_back(store, lost, name, err);
     if (!status) status = forget_nameless(store, all, step, name, err);
@@ -309,7 +309,7 @@ static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
 
 /* Identifies a rank's directory, by its host, the file system's device and the inode. */
 typedef struct directory_id {
-    comm_place host;
+    comm_location host;
     uint64_t device, inode, rank;
 } directory_id;
 
@@ -350,7 +350,7 @@ static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, 
     if (!status && fstat(dir_fd, &st) != 0) status = core_fail_errno(err, "cannot look at", dir);
     status = comm_agree(comm, status, err);
     if (status) goto free_all;
-    own.host = comm->place;
+    own.host = comm->location;
     own.device = st.st_dev;
     own.inode = st.st_ino;
     status = comm_gather(comm, &own, sizeof own, ids, 0, err);
@@ -401,8 +401,8 @@ static int take_directory(dcp_store *store, dcp_error *err) {
         return DCP_OK;
     }
     dcp_error why;
-    int status = store_lock_take(store->dir_fd, store->dir, store->writer, store->options.take_over,
-                                 &store->lock, &why);
+    int status = store_lock_acquire(store->dir_fd, store->dir, store->writer,
+                                    store->options.take_over, &store->lock, &why);
     if (status == DCP_ERR_BUSY && store->nodes > 1)
         return core_fail_again(err, status, &why,
                                "%s; a private store needs a directory of its own per node",
@@ -475,11 +475,11 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
     if (status == DCP_OK) status = agree_on_names(store, err);
     if (status == DCP_OK && store_leads(store)) store_writer_folder_make(store);
     if (status == DCP_OK) status = store_leftovers_clear(store, err);
-    if (status == DCP_OK) status = store_returned_settle(store, err);
+    if (status == DCP_OK) status = store_returned_reconcile(store, err);
     if (status == DCP_OK && !store->options.private_dirs)
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
     if (status == DCP_OK) status = store_host_names_find(store, err);
-    if (status == DCP_OK) store_striped_tell(store);
+    if (status == DCP_OK) store_striped_log_ignored(store);
     return status;
 }
 
@@ -487,7 +487,7 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
                    dcp_store **out, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_store_open: comm is NULL");
     dcp_store_options own;
-    int status = core_sized_take(&own, sizeof own, options, "DCP_STORE_OPTIONS_INIT", err);
+    int status = core_sized_copy_in(&own, sizeof own, options, "DCP_STORE_OPTIONS_INIT", err);
     dcp_store *store = make_store(comm, &own);
     if (!status && !store) status = core_fail_memory(err, PATH_MAX + sizeof *store);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
@@ -507,9 +507,9 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
 /* Ends saves and frees the attachment, in the process that opened the store. A forked process must
  * not do this: it has neither the threads of the saves nor their devices and kernel objects. */
 static void end_work(dcp_store *store) {
-    store_settle(store);
+    store_wait_for_save(store);
     if (store->attachment) store->attachment->free(store->attachment);
-    store_sweep(store);
+    store_remove_released(store);
     if (store->lock) store_writer_folder_drop(store);
 }
 
@@ -531,7 +531,7 @@ int dcp_store_check_free(const char *dir, dcp_error *err) {
     int fd;
     if (!dir) return core_fail(err, DCP_ERR_ARG, "dcp_store_check_free: dir is NULL");
     int status = core_path_check(NULL, dir, err);
-    if (status == DCP_OK) status = store_directory_look(dir, &fd, err);
+    if (status == DCP_OK) status = store_directory_open_existing(dir, &fd, err);
     if (status != DCP_OK || fd < 0) return status;
     status = store_lock_check_free(fd, dir, err);
     close(fd);

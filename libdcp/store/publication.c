@@ -25,8 +25,8 @@
 #include "core/fail.h"
 #include "format/about.h"
 #include "format/folder.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 #include "io/publish.h"
 #include "store/directory.h"
 #include "store/lock.h"
@@ -63,7 +63,7 @@ static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, 
 static int check_free(const dcp_store *store, uint64_t step, const store_found *found,
                       dcp_error *err) {
     char name[64];
-    if (!found->stands) return check_newest(store, step, found->newest, err);
+    if (!found->exists) return check_newest(store, step, found->newest, err);
     if (store->options.replace || (store->has_unread && store->unread == step)) return DCP_OK;
     format_name_write(name, "", step);
     return store_fail_entry(
@@ -80,7 +80,7 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
 static int check_is_folder(const dcp_store *store, const char *name, dcp_error *err) {
     struct stat st;
     if (store->options.replace) return DCP_OK;
-    const int status = io_look(store->dir_fd, name, &st, err);
+    const int status = io_stat(store->dir_fd, name, &st, err);
     if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
     if (status) return store_fail_entry(store, name, status, err);
     if (S_ISDIR(st.st_mode)) return DCP_OK;
@@ -101,7 +101,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     const bool goes_aside = store->abandon_pending && step > store->continue_from;
     bool is_there;
     int status = store_has(store, name, &is_there, err);
-    store->found.stands = !goes_aside && is_there;
+    store->found.exists = !goes_aside && is_there;
     store->found.is_absent = !is_there;
     if (!status && is_there) status = check_is_folder(store, name, err);
     if (!status && !store->options.replace && !store->options.keep_latest)
@@ -138,8 +138,10 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    store->found = (store_found){
-        .stands = true, .is_absent = true, .stays = !store->abandon_pending, .newest = UINT64_MAX};
+    store->found = (store_found){.exists = true,
+                                 .is_absent = true,
+                                 .sets_none_aside = !store->abandon_pending,
+                                 .newest = UINT64_MAX};
     store->has_tmp = false;
     tmp_path_of(store, step, tmp_path);
     if (!store_leads(store)) return DCP_OK;
@@ -155,8 +157,8 @@ static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_
     size_t n;
     int status = DCP_OK;
     bool any;
-    store->clears_way = !found->is_absent || !found->stays;
-    if (!found->has_same_newest && !found->stands && !store->options.replace &&
+    store->clears_way = !found->is_absent || !found->sets_none_aside;
+    if (!found->has_same_newest && !found->exists && !store->options.replace &&
         !store->options.keep_latest) {
         uint64_t newest = store_newest_limit(store);
         status = store_newest(store, &steps, &n, &newest, &any, err);
@@ -164,16 +166,16 @@ static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_
         free(steps);
     }
     if (status == DCP_OK) status = check_free(store, step, found, err);
-    return status == DCP_OK && !found->stands ? DCP_OK : comm_agree(store->comm, status, err);
+    return status == DCP_OK && !found->exists ? DCP_OK : comm_agree(store->comm, status, err);
 }
 
 int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v, dcp_error *err) {
     store_found *found = &store->found;
     const bool has_nodes = store->nodes > 1;
     if (has_nodes) {
-        comm_vote_all(v, &found->stands);
+        comm_vote_all(v, &found->exists);
         comm_vote_all(v, &found->is_absent);
-        comm_vote_all(v, &found->stays);
+        comm_vote_all(v, &found->sets_none_aside);
         comm_vote_equal(v, store_leads(store), &found->newest, &found->has_same_newest);
     }
     status = comm_vote_run(store->comm, v, status, err);
@@ -309,13 +311,13 @@ static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
 /* Collective: when all leaders have cleared the way, they give the step its name. The agreement in
  * between is omitted if there is only one leader, or if all ranks know that there is nothing to
  * clear. */
-static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
+static int give_name(dcp_store *store, renaming *r, store_retention *kept, dcp_error *err) {
     const bool leads = store_leads(store);
     int status = DCP_OK;
     if (leads && (store->nodes == 1 || store->clears_way)) status = clear_way(store, r, err);
     if (store->nodes > 1 && store->clears_way) status = comm_agree(store->comm, status, err);
     if (status == DCP_OK && leads) status = make_visible(store, r, err);
-    if (status == DCP_OK && store->nodes > 1) store_retain_look(store, kept);
+    if (status == DCP_OK && store->nodes > 1) store_retain_list(store, kept);
     comm_vote v = {0};
     comm_vote_all(&v, &kept->is_listed);
     comm_vote_equal(&v, kept->takes_part, &kept->fingerprint, &kept->are_same);
@@ -332,7 +334,7 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
 
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
-    store_kept kept = {.is_listed = true};
+    store_retention kept = {.is_listed = true};
     store->save_number++;
     int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {
@@ -345,17 +347,17 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
         return_name(store, &r);
         return status;
     }
-    store_returned_note(store);
+    store_returned_record(store);
     store->abandon_pending = false;
     store->has_tmp = false;
     if (store_leads(store)) tidy_up(store, step, &r);
     store->has_unread = false;
     store->newest_intact = step;
     store->has_intact = true;
-    if (store->nodes == 1) store_retain_look(store, &kept);
+    if (store->nodes == 1) store_retain_list(store, &kept);
     status = store_retain(store, step, &kept, err);
     free(kept.steps);
-    store_sweep(store);
+    store_remove_released(store);
     return status;
 }
 
@@ -371,7 +373,7 @@ int store_find_cause(dcp_store *store, int status, dcp_error *err) {
 
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
-    store_recycle_drop(store); /* the save may have failed because the disk is full */
+    store_recycle_remove(store); /* the save may have failed because the disk is full */
     char tmp[NAME_MAX + 1];
     dcp_error err;
     if (!store->has_tmp) return;

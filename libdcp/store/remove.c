@@ -31,7 +31,7 @@ typedef struct removal {
     uint64_t step;
     char name[64], aside[STORE_WRITER_FOLDER_PATH], old[NAME_MAX + 1];
     bool is_there, is_aside, was_latest;
-    io_unshared *claim;
+    io_lock_file *claim;
 } removal;
 
 static int fail_kept(const dcp_store *store, const char *name, const char *why, dcp_error *err) {
@@ -77,7 +77,7 @@ static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
 
 static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
     if (!r->is_there) return DCP_OK;
-    int status = store_lose_name(store, r->name, r->aside, err);
+    int status = store_move_to_writer_folder(store, r->name, r->aside, err);
     r->is_aside = !store_directory_has(store->dir_fd, r->name);
     return status;
 }
@@ -96,7 +96,7 @@ static int finish_removal(dcp_store *store, removal *r, dcp_error *err) {
     if (!r->is_aside) return DCP_OK;
     store_writer_folder_entry(store, STORE_WRITER_OLD, start);
     store_directory_free_name(store->dir_fd, start, r->name, r->old);
-    int status = store_lose_name(store, r->aside, r->old, err);
+    int status = store_move_to_writer_folder(store, r->aside, r->old, err);
     r->is_aside = store_directory_has(store->dir_fd, r->aside);
     return status;
 }
@@ -153,7 +153,7 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     comm_vote v = {0};
     int status = store_check_own(store, err);
     if (status) return status;
-    store_settle(store);
+    store_wait_for_save(store);
     format_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
     comm_vote_same(&v, "the step to remove", step);
@@ -231,7 +231,7 @@ static int give_up_next(dcp_store *store, const dcp_step *steps, size_t n, uint6
     return comm_allreduce(store->comm, made, 1, DCP_REDUCE_MAX, err);
 }
 
-int store_room_make(dcp_store *store, uint64_t *from, int *made, dcp_error *err) {
+int store_free_space(dcp_store *store, uint64_t *from, int *made, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
     uint64_t newest = store_newest_limit(store), gone = 0;
@@ -258,7 +258,7 @@ static void list_held(const dcp_store *store, char *text, size_t size) {
     free(steps);
 }
 
-void store_room_explain(dcp_store *store, dcp_error *err) {
+void store_explain_no_space(dcp_store *store, dcp_error *err) {
     char held[256];
     dcp_error longer = *err;
     list_held(store, held, sizeof held);

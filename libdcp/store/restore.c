@@ -17,8 +17,8 @@
 #include "core/json.h"
 #include "format/about.h"
 #include "format/folder.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 #include "reader/open.h"
 #include "redundancy/reconstruct.h"
 #include "store/domains.h"
@@ -112,18 +112,18 @@ static int add_about(const restoration *r, const redundancy_survey *s, const cha
                      dcp_error *err) {
     char path[PATH_MAX];
     int status =
-        store_leads(r->store) ? io_look(AT_FDCWD, r->folder, NULL, err) : DCP_ERR_NOT_FOUND;
+        store_leads(r->store) ? io_stat(AT_FDCWD, r->folder, NULL, err) : DCP_ERR_NOT_FOUND;
     if (status) return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
     if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
-    status = io_look(AT_FDCWD, path, NULL, err);
+    status = io_stat(AT_FDCWD, path, NULL, err);
     if (status != DCP_ERR_NOT_FOUND) return status;
     status = write_about(r, s, members, err);
     return status ? status : io_sync_folder(r->folder, err);
 }
 
 /* Logs what was done, and whether the step now survives fewer losses than the save required. */
-static void tell_rebuilt(const restoration *r, const redundancy_survey *s) {
+static void log_rebuilt(const restoration *r, const redundancy_survey *s) {
     if (r->store->comm->rank) return;
     store_log(r->store, DCP_LOG_WARNING, "step %llu: %d of its files were lost and are rebuilt",
               (unsigned long long)r->step, r->rebuilt);
@@ -145,7 +145,7 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     free(members);
     if (status) return status;
     r->rebuilt = lost;
-    tell_rebuilt(r, s);
+    log_rebuilt(r, s);
     return DCP_OK;
 }
 
@@ -183,7 +183,7 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
         r->step = next - 1;
         status = restore_step(r, &why);
         if (core_fail_is_unread(status)) return reader_fail_unread(r->step, &why, err);
-        if (!core_fail_proves(status)) {
+        if (!core_fail_is_damage(status)) {
             if (status && err) *err = why;
             return status;
         }
@@ -227,7 +227,7 @@ static int check_rebuild_arguments(const dcp_store *store, int every_byte, const
 int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                       dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: a store is needed");
-    store_settle(store);
+    store_wait_for_save(store);
     int status = check_rebuild_arguments(store, every_byte, step, err);
     if (!status) status = check_held(store, err);
     if (status) return status;

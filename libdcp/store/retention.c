@@ -18,12 +18,12 @@
 #include "dcp/tier.h"
 #include "format/folder.h"
 #include "format/hold.h"
+#include "io/entries.h"
 #include "io/file.h"
-#include "io/look.h"
 #include "store/directory.h"
 #include "store/lock.h"
 
-void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
+void store_recycle_record(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
     store_written *mark = &store->marks[store->n_marks++ % STORE_WRITTEN];
     *mark = (store_written){.step = step, .pages = pages};
     io_identify(fd, mark->identity);
@@ -38,7 +38,7 @@ static bool is_ours(const dcp_store *store, int fd, uint64_t pages) {
     return false;
 }
 
-bool store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
+bool store_recycle_reuse(dcp_store *store, const char *name, uint64_t pages, const char *path) {
     char recycled[PATH_MAX], folder[STORE_WRITER_FOLDER_PATH];
     if (!store->n_marks) return false;
     store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
@@ -61,7 +61,7 @@ static bool store_recycle_is_written(const dcp_store *store, uint64_t step) {
     return false;
 }
 
-void store_recycle_drop(dcp_store *store) {
+void store_recycle_remove(dcp_store *store) {
     char folder[STORE_WRITER_FOLDER_PATH];
     store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
     if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, folder);
@@ -72,7 +72,8 @@ void store_recycle_drop(dcp_store *store) {
  * A step loses its name, durably, before any of its files is removed, so a folder with a step's
  * name is complete at every moment. */
 
-int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
+int store_move_to_writer_folder(dcp_store *store, const char *name, const char *path,
+                                dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status != DCP_OK) return status;
     if (renameat(store->dir_fd, name, store->dir_fd, path) != 0)
@@ -84,7 +85,7 @@ int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_er
 static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const dcp_store *store = ctx;
     bool is_folder;
-    int status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
+    int status = io_entry_is_folder(of, e->d_name, e, &is_folder, err);
     if (status || !is_folder || e->d_name[0] == '.') return status;
     return format_hold_is_held(dirfd(of), e->d_name)
                ? core_fail_at(err, DCP_ERR_BUSY, store->dir, "a reader holds %s", e->d_name)
@@ -95,7 +96,7 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
  * if that can't be determined. */
 static bool is_held(dcp_store *store, const char *name) {
     if (format_hold_is_held(store->dir_fd, name)) return true;
-    const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
+    const int status = io_visit_entries(store->dir_fd, name, name, check_unheld, store, NULL);
     return status && status != DCP_ERR_NOT_FOUND;
 }
 
@@ -114,12 +115,12 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     const char *slash = strrchr(name, '/');
     store_writer_folder_entry(store, STORE_WRITER_OLD, start);
     store_directory_free_name(store->dir_fd, start, slash ? slash + 1 : name, trash);
-    int status = store_lose_name(store, name, trash, err);
+    int status = store_move_to_writer_folder(store, name, trash, err);
     return status ? status : store_remove_trash(store, trash, err);
 }
 
 int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err) {
-    io_unshared *claim;
+    io_lock_file *claim;
     *kept = !format_hold_claim(store->dir_fd, name, &claim);
     int status = *kept ? DCP_OK : store_discard(store, name, err);
     format_hold_unclaim(claim);
@@ -142,7 +143,7 @@ typedef struct sweeping {
     const char *folder, *start;
 } sweeping;
 
-static int sweep_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+static int remove_released_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const sweeping *s = ctx;
     char path[STORE_WRITER_FOLDER_PATH + NAME_MAX];
     dcp_error why;
@@ -154,32 +155,33 @@ static int sweep_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
     return DCP_OK;
 }
 
-static void sweep_folder(dcp_store *store, const char *folder, const char *start) {
+static void remove_released_in(dcp_store *store, const char *folder, const char *start) {
     sweeping s = {store, folder, start};
-    io_look_through(store->dir_fd, *folder ? folder : ".", folder, sweep_entry, &s, NULL);
+    io_visit_entries(store->dir_fd, *folder ? folder : ".", folder, remove_released_entry, &s,
+                     NULL);
 }
 
-void store_sweep(dcp_store *store) {
+void store_remove_released(dcp_store *store) {
     char own[STORE_WRITER_FOLDER_PATH];
     if (!store->has_trash || store_lock_check(store->lock, NULL)) return;
     store->has_trash = false;
     store_writer_folder_entry(store, "", own);
-    sweep_folder(store, "", STORE_TRASH);
-    sweep_folder(store, own, STORE_WRITER_OLD);
+    remove_released_in(store, "", STORE_TRASH);
+    remove_released_in(store, own, STORE_WRITER_OLD);
 }
 
 /* Removes the step, but keeps its files for the next save to overwrite. */
 static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     char spare[STORE_WRITER_FOLDER_PATH];
-    store_recycle_drop(store);
+    store_recycle_remove(store);
     store_writer_folder_entry(store, RECYCLE_FOLDER, spare);
-    return store_lose_name(store, step->name, spare, err);
+    return store_move_to_writer_folder(store, step->name, spare, err);
 }
 
 /* Removes the step, unless a reader holds it. Without a claim, its files are not recycled: a reader
  * might have opened the step since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
-    io_unshared *claim;
+    io_lock_file *claim;
     if (!format_hold_claim(store->dir_fd, step->name, &claim)) {
         store_log(store, DCP_LOG_INFO, "%s/%s stays while a reader holds it", store->dir,
                   step->name);
@@ -233,7 +235,7 @@ uint64_t store_newest_limit(const dcp_store *store) {
 /* Finds the oldest of the newest `keep` steps that are complete on every node. Sets *found to 0 if
  * there are fewer, or if the newest step is not `published`. Collective, unless all nodes are known
  * to keep the same steps. */
-static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
+static int find_oldest_to_keep(dcp_store *store, const store_retention *k, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {
     const bool are_same = store->nodes == 1 || (k->is_listed && k->are_same);
     int status = DCP_OK;
@@ -250,7 +252,7 @@ static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t p
     return status;
 }
 
-void store_retain_look(dcp_store *store, store_kept *out) {
+void store_retain_list(dcp_store *store, store_retention *out) {
     dcp_error why;
     uint64_t raw = ~0ULL, step = UINT64_MAX;
     if (!store->options.keep || !store_leads(store)) return;
@@ -332,7 +334,7 @@ static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t o
     return step->step < oldest;
 }
 
-int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_error *err) {
+int store_retain(dcp_store *store, uint64_t published, const store_retention *k, dcp_error *err) {
     uint64_t oldest;
     bool found;
     dcp_error local;
@@ -415,7 +417,7 @@ int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
     uint64_t is_done = 1;
     if (store_leads(store) && store->abandon_pending) status = set_aside_here(store, &is_done, err);
-    status = comm_agree_least(store->comm, status, &is_done, 1, err);
+    status = comm_agree_min(store->comm, status, &is_done, 1, err);
     if (status == DCP_OK && is_done) store->abandon_pending = false;
     return status;
 }

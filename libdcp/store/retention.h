@@ -18,14 +18,14 @@
 
 /* Not collective. Records that this rank has written the file `fd` of the step. `pages` is a
  * fingerprint of the ranges that it wrote; all other bytes are zero. */
-void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages);
+void store_recycle_record(dcp_store *store, uint64_t step, int fd, uint64_t pages);
 
 /* Not collective. If the recycled file `name` was recorded with the same `pages`, moves it to
  * `path` and returns true. Otherwise removes the file, if it exists, and returns false. */
-bool store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path);
+bool store_recycle_reuse(dcp_store *store, const char *name, uint64_t pages, const char *path);
 
 /* Removes all recycled files. Does nothing on ranks that don't lead. */
-void store_recycle_drop(dcp_store *store);
+void store_recycle_remove(dcp_store *store);
 
 /* Which steps remain in a store, and how the others are removed. */
 
@@ -40,46 +40,48 @@ int store_abandon(dcp_store *store, dcp_error *err);
 int store_set_aside(dcp_store *store, dcp_error *err);
 
 /* Moves the entry `name` to `path`, which is in the writer's folder, durably. */
-int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err);
+int store_move_to_writer_folder(dcp_store *store, const char *name, const char *path,
+                                dcp_error *err);
 
 /* Moves the entry away, durably, so it is no longer a step, and then removes it. If a reader holds
- * it, store_sweep removes it later. */
+ * it, store_remove_released removes it later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
 /* Discards a step like store_discard, unless a reader holds it: then the step remains, and *kept is
  * 1. */
 int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err);
 
-/* Removes the entry, which is not a step. If a reader holds it, store_sweep removes it later. */
+/* Removes the entry, which is not a step. If a reader holds it, store_remove_released removes it
+ * later. */
 int store_clear(dcp_store *store, const char *name, dcp_error *err);
 
 /* Removes an entry of the store's directory or of the writer's folder that has lost its name. If a
- * reader holds it, or one of the folders in it, store_sweep removes it later. */
+ * reader holds it, or one of the folders in it, store_remove_released removes it later. */
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
 
 /* Removes discarded steps that readers held at that time and no longer hold. Does nothing on ranks
  * that don't lead. */
-void store_sweep(dcp_store *store);
+void store_remove_released(dcp_store *store);
 
 /* The steps of a leader after a publication. */
-typedef struct store_kept {
+typedef struct store_retention {
     dcp_step *steps; /* ascending; to be freed */
     size_t n;
     bool takes_part;      /* this rank is a leader, and options.keep is set */
     bool is_listed;       /* false: the steps could not be listed */
     bool are_same;        /* after the vote: all leaders keep the same steps; valid if is_listed */
     uint64_t fingerprint; /* of the steps to keep */
-} store_kept;
+} store_retention;
 
 /* Lists the steps of a leader if options.keep is set; on other ranks leaves *out unchanged. Not
  * collective. A failure is logged. */
-void store_retain_look(dcp_store *store, store_kept *out);
+void store_retain_list(dcp_store *store, store_retention *out);
 
 /* Collective; called after the publication of step `published`. Leaders remove the steps that
  * options.keep does not retain, except those that a reader holds. Failures to remove are logged. If
  * `published` is not the store's newest step, nothing is removed, since this writer did not save
- * the newer ones. `kept` is the result of store_retain_look and the vote. */
-int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, dcp_error *err);
+ * the newer ones. `kept` is the result of store_retain_list and the vote. */
+int store_retain(dcp_store *store, uint64_t published, const store_retention *kept, dcp_error *err);
 
 /* Pins: `keep` never removes a pinned step. Any thread may call these functions, even while another
  * thread saves into the store. A step that was pinned twice must be unpinned twice. */

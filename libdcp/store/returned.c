@@ -69,7 +69,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, s->step->name) >= PATH_MAX)
         return DCP_OK;
     const int status = format_about_parse(folder, &about, &why);
-    if (core_fail_proves(status)) return DCP_OK;
+    if (core_fail_is_damage(status)) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
                                "%s; until it can be read, it is unknown which steps still belong "
@@ -101,7 +101,7 @@ static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
                                 : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
         store_lineage said = {0};
         if (counts) status = read_save(store, &own->list[i], &said, &is_read, err);
-        store_lineage_follow(&own->lineage, &said);
+        store_lineage_update(&own->lineage, &said);
     }
     return status;
 }
@@ -125,7 +125,7 @@ static uint64_t word_without(const node_steps *own, uint64_t step) {
     for (const node_step *s = own->list; s < own->list + own->n; s++)
         if (s->step->step == step && s->save) last = later_of(last, s->save << 1 | 1);
     for (uint64_t i = 0; i < own->lineage.n; i++) {
-        const store_past past = own->lineage.pasts[i];
+        const store_rewind past = own->lineage.rewinds[i];
         if (past.to < step) last = later_of(last, past.number << (WRITER_BITS + 1));
     }
     return last;
@@ -188,12 +188,12 @@ static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err)
     int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
-    for (size_t i = 0; i < n && all && !status; i++) store_lineage_follow(lineage, &all[i]);
+    for (size_t i = 0; i < n && all && !status; i++) store_lineage_update(lineage, &all[i]);
     free(all);
     return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
 }
 
-int store_returned_settle(dcp_store *store, dcp_error *err) {
+int store_returned_reconcile(dcp_store *store, dcp_error *err) {
     enum { LAST, SAID, UNSAID, NOW, WORDS };
     const bool leads = store_leads(store);
     node_steps own = {0};
@@ -220,12 +220,12 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
 /* What a store that was absent learns about its run. */
 typedef struct returned_news {
     const store_lineage *run;
-    store_past parting; /* where the store's own saves left the run, if they are a branch */
+    store_rewind parting; /* where the store's own saves left the run, if they are a branch */
 } returned_news;
 
 /* Returns true if the lineage of the store's own saves implies `past` as well. So if a step is past
  * because of `past` and exists nevertheless, somebody has renamed it back. */
-static bool has_known(const dcp_store *store, const store_lineage *run, store_past past) {
+static bool has_known(const dcp_store *store, const store_lineage *run, store_rewind past) {
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
@@ -235,14 +235,14 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
     const store_lineage *run = news->run;
     uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;
     for (uint64_t i = 0; i < run->n; i++)
-        if (!has_known(store, run, run->pasts[i]) && run->pasts[i].to < earliest)
-            earliest = run->pasts[i].to;
+        if (!has_known(store, run, run->rewinds[i]) && run->rewinds[i].to < earliest)
+            earliest = run->rewinds[i].to;
     return earliest;
 }
 
 static bool is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
                     const returned_news *news) {
-    const store_past own = {step->step - 1, said->last + 1}; /* implied if the step is past */
+    const store_rewind own = {step->step - 1, said->last + 1}; /* implied if the step is past */
     if (!said->last || said->id != news->run->id) return false;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return true;
@@ -262,7 +262,7 @@ static int forget_step(dcp_store *store, const dcp_step *step, const returned_ne
 }
 
 static int forget_all(dcp_store *store, const store_lineage *run, dcp_error *err) {
-    const returned_news news = {run, store_lineage_parting(run, &store->lineage)};
+    const returned_news news = {run, store_lineage_divergence(run, &store->lineage)};
     const uint64_t earliest = find_earliest(store, &news);
     dcp_step *steps = NULL;
     size_t n = 0;
@@ -275,15 +275,15 @@ static int forget_all(dcp_store *store, const store_lineage *run, dcp_error *err
     return status;
 }
 
-int store_returned_forget(dcp_store *store, const store_lineage *run, dcp_error *err) {
+int store_returned_set_aside(dcp_store *store, const store_lineage *run, dcp_error *err) {
     int status = store_leads(store) ? forget_all(store, run, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) store->lineage = *run;
     return status;
 }
 
-static store_past find_own_past(const dcp_store *store) {
-    return (store_past){store->continue_from, store->back_number};
+static store_rewind find_own_past(const dcp_store *store) {
+    return (store_rewind){store->continue_from, store->back_number};
 }
 
 void store_returned_go_back(dcp_store *store) {
@@ -291,7 +291,7 @@ void store_returned_go_back(dcp_store *store) {
     store->back_number = 0;
 }
 
-void store_returned_note(dcp_store *store) {
+void store_returned_record(dcp_store *store) {
     store_returned_go_back(store);
     store->lineage.id = store_returned_id(store);
     store->lineage.last = store->save_number - 1;

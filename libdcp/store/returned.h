@@ -14,7 +14,7 @@
  * about.json of every step is read; in a shared store, only that of the newest complete step whose
  * about.json is intact. It is no error if about.json is missing or damaged: then it is unknown
  * which save the step is from, and the step remains. */
-int store_returned_settle(dcp_store *store, dcp_error *err);
+int store_returned_reconcile(dcp_store *store, dcp_error *err);
 
 /* Collective. `run` is the lineage that the latest save in any store of the list records. On each
  * node of this store, sets aside two kinds of steps that have the run's id:
@@ -22,8 +22,8 @@ int store_returned_settle(dcp_store *store, dcp_error *err);
  *   own saves, too, it remains: somebody renamed it back by hand;
  * - steps of a branch, from the point at which the branch left the run.
  * Steps of other runs remain. From now on the store's saves belong to the run. The errors are those
- * of store_returned_settle. */
-int store_returned_forget(dcp_store *store, const store_lineage *run, dcp_error *err);
+ * of store_returned_reconcile. */
+int store_returned_set_aside(dcp_store *store, const store_lineage *run, dcp_error *err);
 
 /* On leaders, returns the id of the run to which the store's saves belong. If the store has no
  * saves yet, returns the id that its first save will record, which is the same on all ranks. */
@@ -42,4 +42,4 @@ void store_returned_go_back(dcp_store *store);
 
 /* Called when the save that store_returned_describe has described is published. Records this save
  * and its lineage in *store. */
-void store_returned_note(dcp_store *store);
+void store_returned_record(dcp_store *store);

@@ -12,43 +12,43 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
-#include "io/look.h"
+#include "io/entries.h"
 #include "io/publish.h"
 
-static bool says(store_past a, store_past b) { return a.to <= b.to && a.number >= b.number; }
+static bool says(store_rewind a, store_rewind b) { return a.to <= b.to && a.number >= b.number; }
 
-bool store_lineage_has(const store_lineage *lineage, store_past past) {
+bool store_lineage_has(const store_lineage *lineage, store_rewind past) {
     for (uint64_t i = 0; i < lineage->n; i++)
-        if (says(lineage->pasts[i], past)) return true;
+        if (says(lineage->rewinds[i], past)) return true;
     return false;
 }
 
-void store_lineage_add(store_lineage *lineage, store_past past) {
+void store_lineage_add(store_lineage *lineage, store_rewind past) {
     if (!past.number || past.to > INT64_MAX || store_lineage_has(lineage, past)) return;
-    store_past list[STORE_PASTS + 1];
+    store_rewind list[STORE_MAX_REWINDS + 1];
     size_t n = 0;
     for (uint64_t i = 0; i < lineage->n; i++)
-        if (!says(past, lineage->pasts[i])) list[n++] = lineage->pasts[i];
+        if (!says(past, lineage->rewinds[i])) list[n++] = lineage->rewinds[i];
     size_t at = n++;
     for (; at > 0 && list[at - 1].number > past.number; at--) list[at] = list[at - 1];
     list[at] = past;
-    const size_t dropped = n > STORE_PASTS;
+    const size_t dropped = n > STORE_MAX_REWINDS;
     lineage->n = n - dropped;
-    memcpy(lineage->pasts, list + dropped, lineage->n * sizeof *list);
+    memcpy(lineage->rewinds, list + dropped, lineage->n * sizeof *list);
 }
 
-void store_lineage_follow(store_lineage *lineage, const store_lineage *other) {
+void store_lineage_update(store_lineage *lineage, const store_lineage *other) {
     if (other->id && (!lineage->id || other->last > lineage->last)) *lineage = *other;
 }
 
-store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch) {
-    const bool has_dropped = lineage->n == STORE_PASTS;
+store_rewind store_lineage_divergence(const store_lineage *lineage, const store_lineage *branch) {
+    const bool has_dropped = lineage->n == STORE_MAX_REWINDS;
     for (uint64_t i = 0; i < branch->n && branch->id == lineage->id; i++) {
-        const store_past past = branch->pasts[i];
-        const bool may_be_dropped = has_dropped && past.number < lineage->pasts[0].number;
+        const store_rewind past = branch->rewinds[i];
+        const bool may_be_dropped = has_dropped && past.number < lineage->rewinds[0].number;
         if (!may_be_dropped && !store_lineage_has(lineage, past)) return past;
     }
-    return (store_past){0, 0};
+    return (store_rewind){0, 0};
 }
 
 void store_lineage_read(store_lineage *lineage, const json_t *about, uint64_t number) {
@@ -62,7 +62,7 @@ void store_lineage_read(store_lineage *lineage, const json_t *about, uint64_t nu
         const json_int_t to = json_integer_value(json_array_get(pair, 0));
         const json_int_t before = json_integer_value(json_array_get(pair, 1));
         if (to >= 0 && before > 0)
-            store_lineage_add(lineage, (store_past){(uint64_t)to, (uint64_t)before});
+            store_lineage_add(lineage, (store_rewind){(uint64_t)to, (uint64_t)before});
     }
 }
 
@@ -70,8 +70,9 @@ int store_lineage_describe(const store_lineage *lineage, json_t *about) {
     json_t *back = lineage->n ? json_array() : NULL;
     int failed = json_object_set_new(about, "lineage", json_sprintf("%016" PRIx64, lineage->id));
     for (uint64_t i = 0; i < lineage->n && back; i++)
-        failed |= json_array_append_new(back, json_pack("[I, I]", (json_int_t)lineage->pasts[i].to,
-                                                        (json_int_t)lineage->pasts[i].number));
+        failed |=
+            json_array_append_new(back, json_pack("[I, I]", (json_int_t)lineage->rewinds[i].to,
+                                                  (json_int_t)lineage->rewinds[i].number));
     if (lineage->n) failed |= json_object_set_new(about, "back", back);
     return failed ? -1 : 0;
 }
@@ -91,9 +92,9 @@ int store_check_own(const dcp_store *store, dcp_error *err) {
         (long)store->process);
 }
 
-void store_settle(dcp_store *store) {
+void store_wait_for_save(dcp_store *store) {
     store_attachment *a = store->attachment;
-    if (a && a->settle) a->settle(a);
+    if (a && a->wait) a->wait(a);
 }
 
 void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) {
@@ -121,7 +122,7 @@ int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_e
 }
 
 int store_has(const dcp_store *store, const char *name, bool *is_there, dcp_error *err) {
-    const int status = io_look(store->dir_fd, name, NULL, err);
+    const int status = io_stat(store->dir_fd, name, NULL, err);
     *is_there = status == DCP_OK;
     if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
     return store_fail_entry(store, name, status, err);
@@ -134,7 +135,7 @@ int store_sync(const dcp_store *store, dcp_error *err) {
 
 int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_continue_from: store is NULL");
-    store_settle(store);
+    store_wait_for_save(store);
     store->continue_from = step;
     store->back_number = store->save_number;
     store->abandon_pending = true;
@@ -144,7 +145,7 @@ int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
 
 int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_mark_intact: store is NULL");
-    store_settle(store);
+    store_wait_for_save(store);
     store->newest_intact = step;
     store->has_intact = true;
     return DCP_OK;

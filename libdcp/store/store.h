@@ -18,24 +18,24 @@
  * - A save is past if it was superseded because the run went back: it was made before the run went
  *   back, and its step is later than the step to which the run went back. Then the step of the save
  *   is called past, too.
- * - A store_past implies another one, P, if all saves that are past because of P are also past
+ * - A store_rewind implies another one, P, if all saves that are past because of P are also past
  *   because of the first one.
  * - A branch consists of saves that only some stores of a list got, while the others were absent,
  *   and from which the run did not continue. These saves have the run's id. */
 
 /* A point at which the run went back to step `to`. `number` is the number of the first save after
  * this point. So the saves of steps after `to` are past if their numbers are below `number`. */
-typedef struct store_past {
+typedef struct store_rewind {
     uint64_t to, number;
-} store_past;
+} store_rewind;
 
-#define STORE_PASTS 64
+#define STORE_MAX_REWINDS 64
 
 typedef struct store_lineage {
     uint64_t id;   /* identifies the run, which keeps it when it goes back; 0: none */
     uint64_t last; /* number of the latest save that records the lineage */
     uint64_t n;
-    store_past pasts[STORE_PASTS]; /* ascending by number; none of them implies another */
+    store_rewind rewinds[STORE_MAX_REWINDS]; /* ascending by number; none of them implies another */
 } store_lineage;
 
 /* Adds `past` to the lineage, unless its number is 0 or the lineage implies it. Removes the
@@ -43,21 +43,21 @@ typedef struct store_lineage {
  * the remaining elements imply what the dropped one says, except about the steps after its `to` up
  * to the `to` of the next element. The run had saved those steps again before it went back to the
  * `to` of the next element. */
-void store_lineage_add(store_lineage *lineage, store_past past);
+void store_lineage_add(store_lineage *lineage, store_rewind past);
 
 /* Replaces the lineage by `other` if a later save recorded `other`. The writer of the later save
  * knew what all stores that were present had recorded until then. So anything else that an absent
  * store has recorded concerns a branch. */
-void store_lineage_follow(store_lineage *lineage, const store_lineage *other);
+void store_lineage_update(store_lineage *lineage, const store_lineage *other);
 
-/* Returns the point at which `branch` left the run that `lineage` describes: the first store_past
+/* Returns the point at which `branch` left the run that `lineage` describes: the first store_rewind
  * of `branch` that `lineage` does not imply. The saves of the branch after this point do not belong
  * to the run: these are the saves of steps after the returned `to` whose numbers are not below the
  * returned `number`. If the branch did not leave the run, the returned number is 0. */
-store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch);
+store_rewind store_lineage_divergence(const store_lineage *lineage, const store_lineage *branch);
 
 /* Returns true if the lineage implies `past`. */
-bool store_lineage_has(const store_lineage *lineage, store_past past);
+bool store_lineage_has(const store_lineage *lineage, store_rewind past);
 
 struct json_t;
 
@@ -80,16 +80,16 @@ typedef struct store_written {
 
 /* The first member of the struct in which libdcp/save keeps its data for a store. */
 typedef struct store_attachment {
-    void (*settle)(struct store_attachment *attachment); /* waits for the save in flight; or NULL */
+    void (*wait)(struct store_attachment *attachment); /* waits for the save in flight; or NULL */
     void (*free)(struct store_attachment *attachment);
 } store_attachment;
 
 /* What a leader finds when a save begins (store_begin); after the vote, the result for all
  * leaders. */
 typedef struct store_found {
-    bool stands;          /* the step exists, and is not about to be set aside */
+    bool exists;          /* the step exists, and is not about to be set aside */
     bool is_absent;       /* no entry has the step's name */
-    bool stays;           /* no steps are to be set aside */
+    bool sets_none_aside; /* no steps are to be set aside */
     bool has_same_newest; /* after the vote: all leaders have the same newest step */
     uint64_t newest;      /* one more than the newest step not to be set aside, or 0 */
 } store_found;
@@ -124,11 +124,11 @@ struct dcp_store {
     bool has_tmp;      /* the leader has created the save's temporary folder */
     bool clears_way; /* some node may have a step with the save's name, or steps to set aside; equal
                        on all ranks */
-    bool has_trash;  /* readers held removed steps: see store_sweep */
+    bool has_trash;  /* readers held removed steps: see store_remove_released */
     struct store_pins *pins;            /* steps that `keep` does not remove: see store_pin */
     store_written marks[STORE_WRITTEN]; /* used in turn */
     size_t n_marks;                     /* number of marks made since the open */
-    bool told_of_striping;              /* it was logged that Lustre refused a layout */
+    bool logged_striping;               /* it was logged that Lustre refused a layout */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };
 
@@ -142,7 +142,7 @@ bool store_is_own(const dcp_store *store);
 int store_check_own(const dcp_store *store, dcp_error *err);
 
 /* Waits for the save in flight, if there is one. */
-void store_settle(dcp_store *store);
+void store_wait_for_save(dcp_store *store);
 
 /* Fails like core_fail_errno, with the path of the entry `name`. */
 int store_fail_errno(const dcp_store *store, const char *what, const char *name, dcp_error *err);

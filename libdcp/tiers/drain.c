@@ -37,7 +37,7 @@ typedef struct drain_data {
 
 /* For shards: reads the tables of the files of which this rank is the reader, and lists the boxes
  * of their rows. */
-static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, dcp_error *err) {
+static int list_own_boxes(dcp_checkpoint *ckpt, reader_request **wants, size_t *n, dcp_error *err) {
     static const dcp_box scalar = {{0}, {1}};
     int status = DCP_OK;
     size_t rows = 0;
@@ -54,7 +54,8 @@ static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, 
             char path[DCP_MAX_PATH + 1] = "";
             memcpy(path, row->tensor.path, format_index_tensor_path(row->tensor.path));
             const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
-            if (t && row->bytes) (*wants)[(*n)++] = (reader_want){t, row->box ? row->box : &scalar};
+            if (t && row->bytes)
+                (*wants)[(*n)++] = (reader_request){t, row->box ? row->box : &scalar};
         }
     return status;
 }
@@ -63,16 +64,16 @@ static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, 
  * rank knows all datasets; for shards, it requests them from the homes. */
 static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = d->ckpt;
-    reader_want *wants = NULL;
+    reader_request *wants = NULL;
     size_t n = 0;
     if (ckpt->rows == READER_ROWS_HERE)
-        return comm_agree(d->comm, reader_view_here(ckpt, &d->data->work.view, err), err);
+        return comm_agree(d->comm, reader_view_local(ckpt, &d->data->work.view, err), err);
     int own, status = list_own_boxes(ckpt, &wants, &n, err);
-    status = reader_view_ask(ckpt, status, wants, n, &d->data->work.view, &own, err);
+    status = reader_view_request(ckpt, status, wants, n, &d->data->work.view, &own, err);
     if (!status && !own) own = reader_view_open_all(ckpt, &d->data->work.view, err);
     if (!status) status = comm_agree(d->comm, own, err);
     free(wants);
-    for (size_t f = 0; f < ckpt->n_files; f++) format_tables_forget(&ckpt->files[f]);
+    for (size_t f = 0; f < ckpt->n_files; f++) format_tables_free_rows(&ckpt->files[f]);
     return status;
 }
 
@@ -91,7 +92,7 @@ static bool share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const r
 
 static int add_tensor(tiers_drain *d, const reader_tensor *t, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
-    const reader_known *known = reader_view_of(&d->data->work.view, d->ckpt, t);
+    const reader_datasets *known = reader_view_of(&d->data->work.view, d->ckpt, t);
     int status = dcp_state_add(d->data->work.state, &t->tensor, &nothing, NULL, err);
     for (size_t k = 0; k < known->n && !status; k++) {
         dcp_box box;
@@ -155,7 +156,7 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     const char *about = tiers->given.about_json;
     tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
-    core_task_make(&d->task, fill, d);
+    core_task_init(&d->task, fill, d);
     int status = format_name_path(from->store->dir, "", from->step, path, err);
     if (status) return status;
     d->path = strdup(path);
@@ -182,7 +183,7 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     int status = comm_agree(tiers->comm, make_drain(tiers, to, from, &d, &err), &err);
     if (status) {
         free_drain(d);
-        tiers_note(to, from->step, status);
+        tiers_record_save(to, from->step, status);
         tiers_warn(tiers, to, from->step, &err);
         return;
     }
@@ -210,8 +211,8 @@ void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     core_task_finish(&d->task);
     t->drain = NULL;
     store_unpin(d->from, d->step);
-    if (!tiers_is_abandoned(tiers, d->step)) tiers_note(t, d->step, d->task.status);
-    tiers_tell_store(tiers, t);
+    if (!tiers_is_abandoned(tiers, d->step)) tiers_record_save(t, d->step, d->task.status);
+    tiers_update_store(tiers, t);
     if (d->task.status == DCP_ERR_CANCELLED)
         tiers_log(tiers, DCP_LOG_INFO, "step %llu is not copied to %s, as the run went back",
                   (unsigned long long)d->step, t->store->dir);

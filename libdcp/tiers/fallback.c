@@ -159,7 +159,7 @@ static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_s
     if (!list || !which || which->tier >= DCP_MAX_TIERS)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: no list, or no such step");
     else
-        status = tiers_given_take(list, which->tier, own, err);
+        status = tiers_given_copy(list, which->tier, own, err);
     return comm_vote_run(comm, &v, status, err);
 }
 
@@ -207,7 +207,7 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     status = l->load(l->ctx, ckpt, err);
     /* before the close ends the hold, so the `keep` of a filling that ends now does not remove the
      * step */
-    if (!status) tiers_note_intact(l->tiers, &l->tiers->list[which->tier], which->step);
+    if (!status) tiers_record_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -217,7 +217,7 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
 static int rebuild(loading *l, const dcp_tiers_step *which, bool every_byte, dcp_error *err) {
     tier *t = &l->tiers->list[which->tier];
     int files = 0;
-    store_settle(t->store);
+    store_wait_for_save(t->store);
     tiers_drain_finish(l->tiers, t);
     dcp_comm *comm = t->store->comm;
     dcp_comm_set_stop(comm, l->tiers->comm->stop, l->tiers->comm->stop_ctx);
@@ -235,7 +235,7 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     l->tiers->rebuilt = 0;
     int status = load_step(l, which, err);
     const bool unread = status == DCP_ERR_IO;
-    if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
+    if ((!core_fail_is_damage(status) && !unread) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, true, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
     /* without redundancy, the damage is the better message; and an unread file may be intact */
@@ -252,7 +252,7 @@ static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
  * are due, the copies are written again. */
 static void note_loaded(loading *l, const dcp_tiers_step *which) {
     for (size_t i = 0; i < l->tiers->n; i++)
-        if (i != which->tier) tiers_note_unread(l->tiers, &l->tiers->list[i], which->step);
+        if (i != which->tier) tiers_record_unread(l->tiers, &l->tiers->list[i], which->step);
     if (l->tiers->rebuilt)
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",
@@ -288,7 +288,7 @@ static int fail_empty(const loading *l, dcp_error *err) {
                          (unsigned long long)*l->only, l->tiers->n);
     char aside[PATH_MAX + 256] = "";
     for (size_t i = 0; i < l->tiers->n && !*aside; i++)
-        format_list_tell_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
+        format_list_describe_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
     if (*aside) tiers_log(l->tiers, DCP_LOG_WARNING, "the stores hold no step%s", aside);
     return comm_agree(l->tiers->comm,
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
@@ -314,18 +314,19 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
             if (looked) return looked;
             if (is_gone) return try_all(l, c, step, err);
         }
-        if (!core_fail_proves(status) && !core_fail_is_unread(status)) {
+        if (!core_fail_is_damage(status) && !core_fail_is_unread(status)) {
             if (err) *err = why;
             return status;
         }
-        if (core_fail_proves(status)) tiers_note_lost(&l->tiers->list[which->tier], which->step);
+        if (core_fail_is_damage(status))
+            tiers_record_lost(&l->tiers->list[which->tier], which->step);
         if (core_fail_is_unread(status) && !unread.status) unread = why;
         if (unread.status && (!next || next->step != which->step))
             return reader_fail_unread(which->step, &unread, err);
         if (next)
             tiers_log(l->tiers, DCP_LOG_WARNING, "step %llu %s (%s): %s step %llu in %s",
                       (unsigned long long)which->step,
-                      core_fail_proves(status) ? "is damaged" : "could not be read", why.message,
+                      core_fail_is_damage(status) ? "is damaged" : "could not be read", why.message,
                       next->step == which->step ? "trying" : "falling back to",
                       (unsigned long long)next->step, dir_of_tier(l, next));
     }
@@ -363,7 +364,7 @@ static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     dcp_error why = {0};
     for (size_t i = 0; i < tiers->n && !status; i++) {
         const dcp_store *store = tiers->list[i].store;
-        if (store_leads(store)) status = store_lock_check_place(store->lock, &why);
+        if (store_leads(store)) status = store_lock_check_location(store->lock, &why);
     }
     if (!status) return DCP_OK;
     return core_fail_again(err, DCP_ERR_IO, &why,

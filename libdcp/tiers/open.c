@@ -79,17 +79,17 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
 /* Collective: finds the latest save in all stores. According to the lineage that it records, sets
  * aside steps of stores that were absent while the run went back. Rank 0 knows all lineages, since
  * it is a leader in every store. */
-static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
+static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
     const size_t n = tiers->n;
     if (n < 2) return DCP_OK;
     for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
     int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
-    for (size_t i = 0; i < n; i++) store_lineage_follow(&run, &known[i]);
+    for (size_t i = 0; i < n; i++) store_lineage_update(&run, &known[i]);
     warn_of_others(tiers, known, &run);
     if (!run.id) run.id = store_returned_id(tiers->list[0].store);
     for (size_t i = 0; i < n && !status; i++)
-        status = store_returned_forget(tiers->list[i].store, &run, err);
+        status = store_returned_set_aside(tiers->list[i].store, &run, err);
     return status;
 }
 
@@ -101,12 +101,12 @@ int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tie
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: comm is NULL");
     int status = tiers_given_agree(comm, list, n, given, err);
     if (status) return status;
-    status = core_sized_take(&own, sizeof own, options, "DCP_TIERS_OPTIONS_INIT", err);
+    status = core_sized_copy_in(&own, sizeof own, options, "DCP_TIERS_OPTIONS_INIT", err);
     if (!status) status = make_tiers(comm, given, n, &own, &tiers, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
     status = comm_agree(comm, status, err);
     for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, &own, err);
-    if (!status) status = tell_each_other(tiers, err);
+    if (!status) status = reconcile_lineages(tiers, err);
     if (status) {
         dcp_tiers_close(tiers);
         return status;

@@ -18,7 +18,7 @@
 static bool is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
     const bool gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);
     if (gets_step || tiers_has_step(tiers, t, step)) return false;
-    return tiers_is_owed(tiers, t) || (t->given.every && step % t->given.every == 0);
+    return tiers_is_overdue(tiers, t) || (t->given.every && step % t->given.every == 0);
 }
 
 int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
@@ -52,24 +52,24 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     int status = dcp_save_wait(tiers->flight, &own, err);
     tiers->flight = NULL;
     swap_memory(tiers, tiers->flight_tier);
-    tiers_note(tiers->flight_tier, tiers->flight_step, status);
-    tiers_tell_store(tiers, tiers->flight_tier);
+    tiers_record_save(tiers->flight_tier, tiers->flight_step, status);
+    tiers_update_store(tiers, tiers->flight_tier);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (!t->waiting) continue;
         t->waiting = false;
         if (status)
-            tiers_note_missed(t, tiers->flight_step);
+            tiers_record_missed(t, tiers->flight_step);
         else if (!tiers_is_abandoned(tiers, tiers->flight_step))
             tiers_drain_start(tiers, t, tiers->flight_tier);
     }
     if (!status) status = core_sized_check(report, sizeof own, "DCP_REPORT_INIT", err);
-    if (!status) core_sized_give(report, &own, sizeof own);
+    if (!status) core_sized_copy_out(report, &own, sizeof own);
     return status;
 }
 
 /* Waits for the save in flight, because the caller requests another save. */
-static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
+static int await_flight(dcp_tiers *tiers, dcp_error *err) {
     dcp_error why;
     if (!tiers->flight) return DCP_OK;
     int status = dcp_tiers_wait(tiers, NULL, &why);
@@ -106,7 +106,7 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     comm_vote_same_hash(&v, "the steps that were marked as intact (dcp_tiers_mark_intact)",
                         tiers_marks(tiers));
     comm_vote_same(&v, "the stores that are asked for (dcp_tiers_ask), a bit for each",
-                   tiers_asks(tiers));
+                   tiers_requests(tiers));
     if (!status)
         status = core_option_check_choice("when_busy", (int)when_busy, DCP_BUSY_REFUSE, err);
     if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
@@ -163,7 +163,7 @@ static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy
                            tier **first, dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
     status = agree_on_turn(tiers, status, step, when_busy, IN_FLIGHT, err);
-    if (!status) status = settle_flight(tiers, err);
+    if (!status) status = await_flight(tiers, err);
     if (!status) status = tiers_check_marks(tiers, err);
     if (!status) status = tiers_go_back(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
@@ -196,7 +196,7 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     dcp_save_options given;
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save_async: tiers is NULL");
     tier *first = NULL;
-    int status = core_sized_take(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
+    int status = core_sized_copy_in(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
     status = take_tiers_turn(tiers, status, step, given.when_busy, &first, err);
     if (status || !first) return status;
     status = keep_options(tiers, &given, err);
@@ -212,7 +212,7 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
         if (status)
             t->waiting = false;
         else if (t->waiting || t == first)
-            t->asked = false; /* later requests are for the save after this one */
+            t->requested = false; /* later requests are for the save after this one */
     }
     return status;
 }
@@ -223,7 +223,7 @@ static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *
     uint64_t is_there = 1;
     if (!tiers_has_step(tiers, t, step)) return DCP_OK;
     const int status = store_has_step(t->store, step, &is_there, err);
-    if (!status && !is_there) tiers_note_lost(t, step);
+    if (!status && !is_there) tiers_record_lost(t, step);
     return status;
 }
 
@@ -242,12 +242,12 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
     dcp_error why;
     const tier *last = &tiers->list[tiers->n - 1], *failed = NULL;
     int saved = 0, failure = DCP_OK;
-    int status = core_sized_take(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
+    int status = core_sized_copy_in(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
     if (!status) status = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     status =
         agree_on_turn(tiers, status, step, given.when_busy, also_last ? NOW_AND_LAST : NOW, err);
     if (status) return status;
-    status = settle_flight(tiers, err);
+    status = await_flight(tiers, err);
     if (!status) status = tiers_check_marks(tiers, err);
     if (!status) status = tiers_go_back(tiers, err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
@@ -263,8 +263,8 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         swap_memory(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
         swap_memory(tiers, t);
-        tiers_note(t, step, outcome);
-        if (!outcome) t->asked = false, saved++;
+        tiers_record_save(t, step, outcome);
+        if (!outcome) t->requested = false, saved++;
         if (outcome) failed = t, failure = outcome;
         if (outcome == DCP_ERR_COMM) break;
     }

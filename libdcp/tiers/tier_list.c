@@ -113,11 +113,11 @@ static uint64_t print_of(const dcp_tier *list, size_t n) {
     return raw;
 }
 
-int tiers_given_take(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err) {
+int tiers_given_copy(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err) {
     int status = core_sized_check(list, sizeof *own, "DCP_TIER_INIT", err);
     if (status) return status;
     const dcp_tier *at = (const void *)((const char *)list + i * list->size);
-    status = core_sized_take(own, sizeof *own, at, "DCP_TIER_INIT", err);
+    status = core_sized_copy_in(own, sizeof *own, at, "DCP_TIER_INIT", err);
     if (!status && at->size != list->size)
         status = core_fail(err, DCP_ERR_ARG,
                            "store %zu of the list has size %zu, the first %zu: all are made with "
@@ -134,7 +134,7 @@ int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *
     if (!list || n < 1 || n > DCP_MAX_TIERS)
         status =
             core_fail(err, DCP_ERR_ARG, "%zu stores: from 1 to %d are possible", n, DCP_MAX_TIERS);
-    for (size_t i = 0; i < n && !status; i++) status = tiers_given_take(list, i, &own[i], err);
+    for (size_t i = 0; i < n && !status; i++) status = tiers_given_copy(list, i, &own[i], err);
     status = comm_agree(comm, status, err);
     if (status) return status;
     comm_vote v = {0};
@@ -165,23 +165,23 @@ bool tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step) {
     return t->has_step && t->step == step && !tiers_is_abandoned(tiers, step);
 }
 
-bool tiers_is_owed(const dcp_tiers *tiers, const tier *t) {
-    if (t->asked) return true;
+bool tiers_is_overdue(const dcp_tiers *tiers, const tier *t) {
+    if (t->requested) return true;
     if (!t->has_missed || tiers_is_abandoned(tiers, t->missed)) return false;
     return !t->is_made_good || tiers_is_abandoned(tiers, t->made_good);
 }
 
-void tiers_note_missed(tier *t, uint64_t step) {
+void tiers_record_missed(tier *t, uint64_t step) {
     if (t->has_missed && !t->is_made_good) return; /* an earlier step is still missing */
     t->missed = step;
     t->has_missed = true;
     t->is_made_good = false;
 }
 
-void tiers_note(tier *t, uint64_t step, int status) {
+void tiers_record_save(tier *t, uint64_t step, int status) {
     t->failed = status != DCP_OK;
     if (status) {
-        tiers_note_missed(t, step);
+        tiers_record_missed(t, step);
         return;
     }
     if (t->has_missed && !t->is_made_good) {
@@ -192,29 +192,29 @@ void tiers_note(tier *t, uint64_t step, int status) {
     t->has_step = true;
 }
 
-void tiers_tell_store(const dcp_tiers *tiers, tier *t) {
+void tiers_update_store(const dcp_tiers *tiers, tier *t) {
     if (t->drain || (tiers->flight && tiers->flight_tier == t)) return;
-    if (t->tells_intact && !t->is_marked) {
+    if (t->intact_pending && !t->is_marked) {
         dcp_store_mark_intact(t->store, t->intact, NULL);
         store_unpin(t->store, t->intact);
     }
-    if (t->tells_unread) store_allow_replacement(t->store, t->unread);
-    t->tells_intact &= t->is_marked;
-    t->tells_unread = false;
+    if (t->unread_pending) store_allow_replacement(t->store, t->unread);
+    t->intact_pending &= t->is_marked;
+    t->unread_pending = false;
 }
 
 static void note_intact(const dcp_tiers *tiers, tier *t, uint64_t step, bool is_marked) {
     t->step = step;
     t->has_step = true;
     store_pin(t->store, step);
-    if (t->tells_intact) store_unpin(t->store, t->intact);
+    if (t->intact_pending) store_unpin(t->store, t->intact);
     t->intact = step;
-    t->tells_intact = true;
+    t->intact_pending = true;
     t->is_marked = is_marked;
-    tiers_tell_store(tiers, t);
+    tiers_update_store(tiers, t);
 }
 
-void tiers_note_intact(const dcp_tiers *tiers, tier *t, uint64_t step) {
+void tiers_record_intact(const dcp_tiers *tiers, tier *t, uint64_t step) {
     note_intact(tiers, t, step, false);
 }
 
@@ -228,9 +228,9 @@ uint64_t tiers_marks(const dcp_tiers *tiers) {
     return raw;
 }
 
-uint64_t tiers_asks(const dcp_tiers *tiers) {
+uint64_t tiers_requests(const dcp_tiers *tiers) {
     uint64_t asks = 0;
-    for (size_t i = 0; i < tiers->n; i++) asks |= (uint64_t)tiers->list[i].asked << i;
+    for (size_t i = 0; i < tiers->n; i++) asks |= (uint64_t)tiers->list[i].requested << i;
     return asks;
 }
 
@@ -251,10 +251,10 @@ static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
                   "step %llu of %s was marked as intact (dcp_tiers_mark_intact) and is not there",
                   (unsigned long long)t->intact, t->store->dir);
         store_unpin(t->store, t->intact);
-        t->tells_intact = false;
-        tiers_note_lost(t, t->intact);
+        t->intact_pending = false;
+        tiers_record_lost(t, t->intact);
     }
-    tiers_tell_store(tiers, t);
+    tiers_update_store(tiers, t);
     return DCP_OK;
 }
 
@@ -265,15 +265,15 @@ int tiers_check_marks(dcp_tiers *tiers, dcp_error *err) {
     return status;
 }
 
-void tiers_note_lost(tier *t, uint64_t step) {
+void tiers_record_lost(tier *t, uint64_t step) {
     if (t->step == step) t->has_step = false;
 }
 
-void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
+void tiers_record_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
     if (tiers_has_step(tiers, t, step)) return;
     t->unread = step;
-    t->tells_unread = true;
-    tiers_tell_store(tiers, t);
+    t->unread_pending = true;
+    tiers_update_store(tiers, t);
 }
 
 /* The store may have a copy of the step to which the run went back, even if the list does not know
@@ -282,7 +282,7 @@ void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t) {
     if (tiers_is_abandoned(tiers, t->step)) t->has_step = false;
     if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = false;
     if (tiers_is_abandoned(tiers, t->missed)) t->has_missed = t->failed = false;
-    tiers_note_unread(tiers, t, tiers->back_to);
+    tiers_record_unread(tiers, t, tiers->back_to);
 }
 
 int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
@@ -294,7 +294,7 @@ int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *
 
 int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
     if (!tiers || i >= tiers->n) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_ask: no such store");
-    tiers->list[i].asked = true;
+    tiers->list[i].requested = true;
     return DCP_OK;
 }
 

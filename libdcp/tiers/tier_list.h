@@ -15,9 +15,9 @@ typedef struct tier {
     char *domain;   /* this rank's; NULL: its host */
     dcp_comm *comm; /* for filling the store; NULL: no thread can do that */
     dcp_store *store;
-    bool asked;   /* due at the next save, whatever `every` says */
-    bool failed;  /* the last save into it failed */
-    bool waiting; /* to be filled once the save in flight has ended */
+    bool requested; /* due at the next save, whatever `every` says */
+    bool failed;    /* the last save into it failed */
+    bool waiting;   /* to be filled once the save in flight has ended */
     /* What the list knows of the store; changed only by tiers/tier_list.c. `step` is the step that
      * it got last. A save of `missed` failed, so the store is due until it has got a later step,
      * `made_good`. */
@@ -26,7 +26,7 @@ typedef struct tier {
     /* What must be passed on to the store once no thread works on it. Until then `intact` is
      * pinned. */
     uint64_t intact, unread;
-    bool tells_intact, tells_unread;
+    bool intact_pending, unread_pending;
     bool is_marked; /* the caller named `intact`; whether it exists was not checked yet */
     struct tiers_drain *drain; /* NULL: it is not being filled */
 } tier;
@@ -63,7 +63,7 @@ int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err
 int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *err);
 
 /* Copies element i of the caller's list into the library's struct (dcp/size.h). */
-int tiers_given_take(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err);
+int tiers_given_copy(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *err);
 
 /* Collective: checks that all ranks have the same list, except for paths and domains. Copies it to
  * own[DCP_MAX_TIERS]; the strings remain the caller's. */
@@ -78,7 +78,7 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
 
 /* Functions for what the list knows of its stores. Only the caller's thread uses this knowledge, so
  * none of these functions waits. A store itself is changed only while no thread works on it
- * (tiers_tell_store). */
+ * (tiers_update_store). */
 
 /* Returns true if the run has gone back to before the step. Then the next save sets it aside, and
  * what the list knows of it no longer counts. */
@@ -88,17 +88,17 @@ bool tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step);
 bool tiers_has_step(const dcp_tiers *tiers, const tier *t, uint64_t step);
 
 /* Returns true if the store is due regardless of its `every`. */
-bool tiers_is_owed(const dcp_tiers *tiers, const tier *t);
+bool tiers_is_overdue(const dcp_tiers *tiers, const tier *t);
 
 /* Records the status of a save of `step` into the tier. */
-void tiers_note(tier *t, uint64_t step, int status);
+void tiers_record_save(tier *t, uint64_t step, int status);
 
 /* Records that the tier did not get the step, because the save from which it was to be filled
  * failed. */
-void tiers_note_missed(tier *t, uint64_t step);
+void tiers_record_missed(tier *t, uint64_t step);
 
 /* Records that the tier's copy of the step is intact. From now on `keep` does not remove it. */
-void tiers_note_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
+void tiers_record_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
 
 /* Collective. Checks whether the steps that the caller has marked as intact exist, and forgets the
  * marks of those that their stores don't have. No save may be in flight. */
@@ -107,19 +107,19 @@ int tiers_check_marks(dcp_tiers *tiers, dcp_error *err);
 /* Return one number for the steps that the caller has marked as intact since the last save, and one
  * for the stores that it has requested with dcp_tiers_ask. All ranks must have the same numbers. */
 uint64_t tiers_marks(const dcp_tiers *tiers);
-uint64_t tiers_asks(const dcp_tiers *tiers);
+uint64_t tiers_requests(const dcp_tiers *tiers);
 
 /* Records that the tier's copy of the step is damaged or lost, so the tier does not have the
  * step. */
-void tiers_note_lost(tier *t, uint64_t step);
+void tiers_record_lost(tier *t, uint64_t step);
 
 /* Records that nobody has read the tier's copy of the step, if it has one, so a save of the step
  * may replace it. */
-void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step);
+void tiers_record_unread(const dcp_tiers *tiers, tier *t, uint64_t step);
 
 /* Passes on to the tier's store what was recorded while a thread was working on it. Does nothing if
  * a thread still works on it. */
-void tiers_tell_store(const dcp_tiers *tiers, tier *t);
+void tiers_update_store(const dcp_tiers *tiers, tier *t);
 
 /* Forgets what the list knows of abandoned steps. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t);

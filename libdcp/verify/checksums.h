@@ -14,7 +14,7 @@ typedef struct verify_sums verify_sums;
 int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error *err);
 void verify_sums_destroy(verify_sums *t); /* NULL is ignored */
 
-/* Adds bytes of file number `file`. This is an io_sweep_fn, whose context is the verify_sums. */
+/* Adds bytes of file number `file`. This is an io_scan_fn, whose context is the verify_sums. */
 void verify_sums_add(void *t, size_t file, uint64_t offset, const unsigned char *data,
                      uint64_t bytes);
 

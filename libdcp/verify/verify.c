@@ -21,7 +21,7 @@
 #include "format/folder.h"
 #include "format/hold.h"
 #include "h5/skeleton.h"
-#include "io/sweep.h"
+#include "io/scan.h"
 #include "io/threads.h"
 #include "reader/checkpoint.h"
 #include "redundancy/parity.h"
@@ -182,12 +182,12 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     return verify_sums_create(v->ckpt, &v->sums, err);
 }
 
-static int on_swept(void *ctx, uint64_t done, dcp_error *err) {
+static int on_scanned(void *ctx, uint64_t done, dcp_error *err) {
     verifier *v = ctx;
     uint64_t all = done * (uint64_t)v->comm->size; /* the other ranks have progressed similarly */
     if (all > v->file_bytes) all = v->file_bytes;
     if (all > v->done) report_progress(v, all - v->done);
-    return comm_stop_ask(&v->stop, err);
+    return comm_stop_poll(&v->stop, err);
 }
 
 static void sum_bytes(void *ctx, size_t file, uint64_t offset, const unsigned char *data,
@@ -198,21 +198,21 @@ static void sum_bytes(void *ctx, size_t file, uint64_t offset, const unsigned ch
 /* Reads this rank's part of all files. */
 static int sum_part(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
-    io_sweep_file *files = calloc(ckpt->n_files + 1, sizeof *files);
+    io_scan_file *files = calloc(ckpt->n_files + 1, sizeof *files);
     if (!files) return core_fail_memory(err, ckpt->n_files * sizeof *files);
     for (size_t f = 0; f < ckpt->n_files; f++)
         if (ckpt->files[f].path)
-            files[f] = (io_sweep_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes,
-                                       ckpt->files[f].folder};
-    const io_sweep s = {.files = files,
-                        .n = ckpt->n_files,
-                        .rank = v->comm->rank,
-                        .size = v->comm->size,
-                        .threads = io_threads_cores(v->comm->size, IO_THREADS_MOST),
-                        .fn = sum_bytes,
-                        .on_read = on_swept,
-                        .ctx = v};
-    int status = io_sweep_run(&s, err);
+            files[f] = (io_scan_file){ckpt->files[f].path, ckpt->files[f].ub.file_bytes,
+                                      ckpt->files[f].folder};
+    const io_scan s = {.files = files,
+                       .n = ckpt->n_files,
+                       .rank = v->comm->rank,
+                       .size = v->comm->size,
+                       .threads = io_threads_cores(v->comm->size, IO_THREADS_MAX),
+                       .fn = sum_bytes,
+                       .on_read = on_scanned,
+                       .ctx = v};
+    int status = io_scan_run(&s, err);
     free(files);
     return status;
 }
@@ -393,7 +393,7 @@ static void on_redundancy_damage(void *v, const char *line) { report_damage(v, "
 static int on_redundancy_read(void *ctx, uint64_t bytes, dcp_error *err) {
     verifier *v = ctx;
     report_progress(v, bytes);
-    return comm_stop_ask(&v->stop, err);
+    return comm_stop_poll(&v->stop, err);
 }
 
 /* Does rank 0's part: judges the sums, and checks the small files. */
@@ -424,8 +424,8 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
     dcp_verify_options own;
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_verify_with: a communicator is needed");
     verifier v = {.comm = comm, .options = &own, .ckpt = calloc(1, sizeof *v.ckpt)};
-    int status = core_sized_take(&own, sizeof own, options, "DCP_VERIFY_OPTIONS_INIT", err);
-    v.stop = (comm_stop){.asked = own.stop,
+    int status = core_sized_copy_in(&own, sizeof own, options, "DCP_VERIFY_OPTIONS_INIT", err);
+    v.stop = (comm_stop){.should_stop = own.stop,
                          .ctx = own.stop_ctx,
                          .what = "the check",
                          .outcome = "bytes that were not read yet are not checked"};

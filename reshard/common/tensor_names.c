@@ -170,7 +170,7 @@ int tensor_names_find(const char *const *list, size_t n, bool unwraps, tensor_na
     return status ? status : count_renamed(list, n, names);
 }
 
-int tensor_names_tell(const char *where, const tensor_names *names) {
+int tensor_names_report(const char *where, const tensor_names *names) {
     for (size_t w = 0; w < MODEL_WRAPPERS; w++)
         if (names->unwrapped[w])
             program_note("%s: a wrapper's %s is left out of the names of %zu tensors", where,
@@ -275,7 +275,7 @@ static const model_param **list_params(const model *m, size_t *n) {
     return params;
 }
 
-static void note_fresh(const weights_asked *asked, const model_param *const *params, size_t n,
+static void note_fresh(const weights_query *asked, const model_param *const *params, size_t n,
                        const found_tensors *found) {
     for (size_t i = 0; i < n; i++)
         if (params[i]->fresh && !model_weights_find_param(found, params[i]))
@@ -290,7 +290,7 @@ static void find_copy_of_tied(const model_param *const *params, size_t n,
     if (out->tied) out->copy = model_weights_find(found, WEIGHTS_COPY);
 }
 
-static int compare_config(const weights_asked *asked, const model *m, weights_found *out) {
+static int compare_config(const weights_query *asked, const model *m, weights_found *out) {
     dcp_error err = {0};
     size_t n;
     check_report r = {.where = asked->where};
@@ -339,7 +339,7 @@ static json_t *without_dropout(const json_t *config) {
 }
 
 /* Makes the description of the model. Returns NULL if dcp-train does not know the model. */
-static model *describe(const weights_asked *asked, weights_found *found) {
+static model *describe(const weights_query *asked, weights_found *found) {
     dcp_error err = {0}, still = {0};
     model *m = NULL;
     if (!model_describe(asked->config, &m, &err)) return m;
@@ -353,10 +353,10 @@ static model *describe(const weights_asked *asked, weights_found *found) {
     return m;
 }
 
-int weights_report_print(const weights_asked *asked, weights_found *found) {
+int weights_report_print(const weights_query *asked, weights_found *found) {
     *found = (weights_found){0};
     model *m = describe(asked, found);
     const int status = m ? compare_config(asked, m, found) : 0;
-    model_forget(m);
+    model_free_described(m);
     return status;
 }

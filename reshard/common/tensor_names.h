@@ -38,7 +38,7 @@ void tensor_names_free(tensor_names *names);
 int tensor_names_find(const char *const *list, size_t n, bool unwraps, tensor_names *names);
 /* Reports which parts are removed from names; the message begins with `where`. Fails if a --rename
  * changes no name. */
-int tensor_names_tell(const char *where, const tensor_names *names);
+int tensor_names_report(const char *where, const tensor_names *names);
 
 /* Returns the new name of a tensor of the model, or of the tensor to which a moment belongs. The
  * caller frees it; NULL if out of memory. */
@@ -47,14 +47,14 @@ char *tensor_names_new(const tensor_names *names, const char *name);
 /* Compares a model's tensors with those that its config.json requires. So a mismatch is found when
  * a folder is imported or written, not only when the model is trained or loaded. */
 
-typedef struct weights_asked {
+typedef struct weights_query {
     const char *where; /* the beginning of each line: a folder or a step */
     const json_t *config;
     const dcp_tensor *const *list; /* in ascending order; their paths are names */
     size_t n;
     bool by_training; /* dcp-train will load the tensors, so values in config.json that it refuses
                        * are reported, too; false: transformers will load them */
-} weights_asked;
+} weights_query;
 
 typedef struct weights_found {
     size_t differences;
@@ -69,4 +69,4 @@ typedef struct weights_found {
  * Differences that are alike in all layers get one line. A missing classifier and constants of old
  * files, which dcp-train tolerates, do not count as differences. Fails only if out of memory.
  * Returns an exit status. */
-int weights_report_print(const weights_asked *asked, weights_found *found);
+int weights_report_print(const weights_query *asked, weights_found *found);

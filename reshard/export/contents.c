@@ -389,7 +389,7 @@ int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *set
     json_t *config = export_contents_config(ckpt);
     if (!config) return 0;
     const dcp_tensor **list = list_exported(contents);
-    const weights_asked asked = {.where = dcp_checkpoint_path(ckpt),
+    const weights_query asked = {.where = dcp_checkpoint_path(ckpt),
                                  .config = config,
                                  .list = list,
                                  .n = contents->parts[0].n};

@@ -189,7 +189,7 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const expo
 /* Makes the contents on rank 0, which reports failures. */
 static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, const char *left_out,
                       export_contents *contents) {
-    int status = tensor_names_tell(dcp_checkpoint_path(ckpt), &what->names);
+    int status = tensor_names_report(dcp_checkpoint_path(ckpt), &what->names);
     if (status == 0) status = export_contents_make(ckpt, what, left_out, contents);
     return status ? status : export_contents_check(ckpt, what, contents);
 }

@@ -123,7 +123,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
         import_note_unnamed(s->hf, f->model.reader, s->with_optimizer);
         import_note_code(s->hf);
         import_note_left(s->hf);
-        status = tensor_names_tell(s->hf, &f->model.names);
+        status = tensor_names_report(s->hf, &f->model.names);
         if (status == 0)
             status = import_tensors_check(s->hf, f->config, &f->model, s->allow_mismatch);
     }

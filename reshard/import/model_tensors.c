@@ -164,7 +164,7 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
                          bool allow) {
     weights_found found = {0};
     const dcp_tensor **list = list_named(&model->tensors);
-    const weights_asked asked = {.where = folder,
+    const weights_query asked = {.where = folder,
                                  .config = config,
                                  .list = list,
                                  .n = model->tensors.n,

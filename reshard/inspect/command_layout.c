@@ -39,7 +39,7 @@ static void print_ranks(const inspect_holders *h) {
     for (int r = 0; r < h->world; r++) all += h->bytes[r];
     printf("%-16s %10s %9s %9s\n", "ranks", "bytes", "of mean", "tensors");
     for (int first = 0, last; first < h->world; first = last + 1) {
-        last = inspect_holders_last_alike(h, first);
+        last = inspect_holders_last_equal(h, first);
         snprintf(range, sizeof range, first == last ? "%d" : "%d-%d", first, last);
         printf("%-16s %10s %9.3f %9" PRIu64 "\n", range, program_bytes_text(h->bytes[first], bytes),
                all ? (double)h->bytes[first] * h->world / (double)all : 0, h->tensors[first]);

@@ -155,7 +155,7 @@ void inspect_holders_free(inspect_holders *h) {
     *h = (inspect_holders){0};
 }
 
-int inspect_holders_last_alike(const inspect_holders *h, int rank) {
+int inspect_holders_last_equal(const inspect_holders *h, int rank) {
     int last = rank;
     for (size_t g = 0; last + 1 < h->world; last++, g = 0) {
         while (g < h->n && h->groups[g].held[last + 1] == h->groups[g].held[rank]) g++;
@@ -225,7 +225,7 @@ static void draw_bars(const drawing *d) {
     svg_text(d->svg, LEFT - 8, TOP + BARS, 12, SVG_END, "0");
     svg_line(d->svg, LEFT, TOP, LEFT + PLOT, TOP, "#cccccc");
     for (int first = 0, last; first < d->h->world; first = last + 1) {
-        last = inspect_holders_last_alike(d->h, first);
+        last = inspect_holders_last_equal(d->h, first);
         draw_bar(d, first, last, most);
     }
     svg_line(d->svg, LEFT, TOP + BARS, LEFT + PLOT, TOP + BARS, "#444444");

@@ -38,7 +38,7 @@ int inspect_holders_each(const inspect_holders *h, size_t i, inspect_holders_fn 
 
 /* Returns the last of the successive ranks, starting at `rank`, that hold equally many bytes of
  * every group. */
-int inspect_holders_last_alike(const inspect_holders *h, int rank);
+int inspect_holders_last_equal(const inspect_holders *h, int rank);
 
 /* Draws the groups as SVG. Returns an exit status. */
 int inspect_holders_draw(const inspect_holders *h, const char *title, const char *path);

@@ -282,8 +282,8 @@ static void fenced_cross_entropy_backward(kernels *k, void *dlogits, const void 
 static void fenced_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
                           const float *grad, size_t n) {
     fence_tick(fence_of(k));
-    void *inside[KERNELS_MOST_SLOTS];
-    for (int i = 0; i < KERNELS_MOST_SLOTS; i++) inside[i] = IN(slots[i]);
+    void *inside[KERNELS_MAX_SLOTS];
+    for (int i = 0; i < KERNELS_MAX_SLOTS; i++) inside[i] = IN(slots[i]);
     CPU->update(CPU, u, IN(param), inside, IN(grad), n);
 }
 

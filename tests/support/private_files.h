@@ -15,17 +15,17 @@
 
 static uint64_t private_salt; /* another salt gives other content */
 
-typedef struct kept_file {
+typedef struct carried_file {
     char path[PATH_MAX];
     unsigned char *data;
     size_t bytes;
-} kept_file;
+} carried_file;
 
 typedef struct private_files {
     const scratch *s;
     int world, ranks_a_node, nodes;
     redundancy_groups *groups; /* on the ranks that saved */
-    kept_file *kept;           /* on rank 0 */
+    carried_file *kept;        /* on rank 0 */
     int n_kept;
 } private_files;
 
@@ -93,7 +93,7 @@ static inline void private_keep(private_files *p) {
             if (e->d_name[0] == '.' || !strcmp(e->d_name, "about.json")) continue;
             p->kept = realloc(p->kept, (size_t)(p->n_kept + 1) * sizeof *p->kept);
             CHECK(p->kept);
-            kept_file *f = &p->kept[p->n_kept++];
+            carried_file *f = &p->kept[p->n_kept++];
             CHECK(snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name) < PATH_MAX);
             f->data = private_read(f->path, &f->bytes);
             CHECK(f->data);
@@ -139,7 +139,7 @@ static inline void private_lose(const private_files *p, unsigned nodes) {
 static inline void private_compare(const private_files *p, int anywhere) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < p->n_kept; i++) {
-        const kept_file *f = &p->kept[i];
+        const carried_file *f = &p->kept[i];
         int found = 0;
         for (int node = 0; node < p->nodes + p->s->size && !found; node++) {
             char path[PATH_MAX];

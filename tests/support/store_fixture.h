@@ -72,8 +72,8 @@ static inline void write_text(const char *path, const char *text) {
 
 /* Applies retention after that step, the newest one. */
 static inline int retain_after(dcp_store *store, uint64_t step) {
-    store_kept kept = {.is_listed = true};
-    store_retain_look(store, &kept);
+    store_retention kept = {.is_listed = true};
+    store_retain_list(store, &kept);
     int status = store_retain(store, step, &kept, NULL);
     free(kept.steps);
     return status;

@@ -14,8 +14,8 @@ class Entry(ctypes.Structure):
 
 
 class Layout(ctypes.Structure):
-    _fields_ = [("magic", ctypes.c_uint32), ("bytes", ctypes.c_uint32), ("saves_asked", ctypes.c_uint64),
-                ("end_asked", ctypes.c_uint32), ("resumed_is_set", ctypes.c_uint32),
+    _fields_ = [("magic", ctypes.c_uint32), ("bytes", ctypes.c_uint32), ("saves_requested", ctypes.c_uint64),
+                ("end_requested", ctypes.c_uint32), ("resumed_is_set", ctypes.c_uint32),
                 ("resumed", ctypes.c_char * TEXT), ("entries", Entry * RANKS)]
 
 

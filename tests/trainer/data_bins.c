@@ -18,7 +18,7 @@ static void fills_the_fullest_bin_first(void **state) {
     assert_int_equal(data_bins_pack(sizes, 5, 8, &bins, NULL), DCP_OK);
     assert_int_equal(bins.n, 3);
     assert_memory_equal(bins.first, first, sizeof first);
-    assert_memory_equal(bins.things, things, sizeof things);
+    assert_memory_equal(bins.items, things, sizeof things);
     data_bins_free(&bins);
 }
 
@@ -33,9 +33,9 @@ static void check(const uint64_t *sizes, uint64_t n, uint64_t room) {
     for (uint64_t bin = 0; bin < bins.n; bin++) {
         uint64_t sum = 0;
         for (uint64_t i = bins.first[bin]; i < bins.first[bin + 1]; i++, things++) {
-            assert_true(bins.things[i] < n && !seen[bins.things[i]]);
-            seen[bins.things[i]] = 1;
-            sum += sizes[bins.things[i]];
+            assert_true(bins.items[i] < n && !seen[bins.items[i]]);
+            seen[bins.items[i]] = 1;
+            sum += sizes[bins.items[i]];
         }
         assert_true(sum > 0 && sum <= room);
         half_empty += 2 * sum <= room;

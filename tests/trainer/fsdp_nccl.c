@@ -89,7 +89,7 @@ static void gather_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm, in
         for (int f = 0; f < FLIGHTS; f++) {
             float *from = in_place ? all[f] + starts[me] : own[f];
             streams_write(from, (size_t)counts[me], value(round, me, f));
-            t->gather(t, group, KERNELS_F32, from, (fsdp_stretches){all[f], counts, starts},
+            t->gather(t, group, KERNELS_F32, from, (fsdp_segments){all[f], counts, starts},
                       &transfers[f]);
         }
         for (int f = FLIGHTS; f-- > 0;) {
@@ -112,7 +112,7 @@ static void narrow_rounds(fsdp_transport *t, fsdp_group group, MPI_Comm comm) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < MOST; i++) own[i] = value(round, me, i);
         t->narrow(t, all + starts[me], own, (size_t)counts[me], between, 2);
-        t->gather(t, group, KERNELS_BF16, all + starts[me], (fsdp_stretches){all, counts, starts},
+        t->gather(t, group, KERNELS_BF16, all + starts[me], (fsdp_segments){all, counts, starts},
                   &transfer);
         t->finish(t, &transfer);
         for (int r = 0; r < ranks; r++)
@@ -135,8 +135,8 @@ static void exchange_rounds(fsdp_transport *t) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int r = 0; r < world; r++)
             streams_write(from + starts[r], (size_t)counts[r], value(round, rank, r));
-        t->exchange(t, FSDP_WORLD, (fsdp_stretches){from, counts, starts},
-                    (fsdp_stretches){to, mine, places}, &transfer);
+        t->exchange(t, FSDP_WORLD, (fsdp_segments){from, counts, starts},
+                    (fsdp_segments){to, mine, places}, &transfer);
         t->poll(t, &transfer);
         t->finish(t, &transfer);
         for (int r = 0; r < world; r++)

@@ -146,7 +146,7 @@ static void check_runs(const fsdp_micro_batches *l) {
             const fsdp_part run = fsdp_micro_batches_run(l, r, micro);
             assert_int_equal(run.first, next);
             next += run.n;
-            assert_true(fsdp_sum_order_parts(&l->order, run.first, next) <= FSDP_MOST_PARTS);
+            assert_true(fsdp_sum_order_parts(&l->order, run.first, next) <= FSDP_MAX_PARTS);
         }
     assert_int_equal(next, l->n);
 }

@@ -51,9 +51,9 @@ static void takes_tags_apart(void **state) {
         for (size_t k = i; k <= n; k++) {
             texts t = {0};
             launcher_tagged tagged = {.tag_end = "", .ranks = 3, .rank = -1};
-            launcher_tagged_take(&tagged, stream, i, collect, &t);
-            launcher_tagged_take(&tagged, stream + i, k - i, collect, &t);
-            launcher_tagged_take(&tagged, stream + k, n - k, collect, &t);
+            launcher_tagged_split(&tagged, stream, i, collect, &t);
+            launcher_tagged_split(&tagged, stream + i, k - i, collect, &t);
+            launcher_tagged_split(&tagged, stream + k, n - k, collect, &t);
             launcher_tagged_end(&tagged, collect, &t);
             for (int r = 0; r < 4; r++)
                 if (strcmp(t.of[r], parts[r]) != 0) assert_string_equal(t.of[r], parts[r]);
@@ -68,8 +68,8 @@ static void takes_the_end_of_tags(void **state) {
     for (size_t i = 0; i < sizeof with_spaces; i++) {
         texts t = {0};
         launcher_tagged tagged = {.tag_end = " ", .ranks = 3, .rank = -1};
-        launcher_tagged_take(&tagged, with_spaces, i, collect, &t);
-        launcher_tagged_take(&tagged, with_spaces + i, sizeof with_spaces - 1 - i, collect, &t);
+        launcher_tagged_split(&tagged, with_spaces, i, collect, &t);
+        launcher_tagged_split(&tagged, with_spaces + i, sizeof with_spaces - 1 - i, collect, &t);
         launcher_tagged_end(&tagged, collect, &t);
         assert_string_equal(t.of[0], "abc\n");
         assert_string_equal(t.of[1], " x\n");
@@ -139,7 +139,7 @@ static launcher_output *open_output(const char *dir, int start, int ranks) {
 /* Takes until both pipes have ended. */
 static void take_all(launcher_output *out) {
     struct pollfd due = {.fd = launcher_output_fd(out), .events = POLLIN};
-    while (launcher_output_take(out)) poll(&due, 1, 100);
+    while (launcher_output_forward(out)) poll(&due, 1, 100);
 }
 
 static void say(const launcher_output *out, int to, const char *text) {
@@ -155,7 +155,7 @@ static void lines_go_to_file_and_console(void **state) {
     launcher_output *out = open_output("two", 3, 2);
     say(out, 1, "[1,0]<stdout>:first\n[1,1]<stdout>:half");
     say(out, 2, "[1,0]<stderr>:oh\nmpirun has a word\n");
-    launcher_output_take(out);
+    launcher_output_forward(out);
     launcher_output_stacks(out, "rank 1: main()\n");
     say(out, 1, "[1,1]<stdout>: whole\n[1,0]<stdout>:no end [1,");
     launcher_output_close(out);
@@ -204,7 +204,7 @@ static void reads_what_mpirun_writes(void **state) {
     assert_int_equal(launcher_output_open(&out, in_folder("real"), 1, 3, family->tag_end), 0);
     snprintf(script, sizeof script,
              "printf 'I am '; echo problem >&2; echo \"$%s\"; echo '[1,0]<stdout'; printf 'last'",
-             family->told->rank);
+             family->rank_variables->rank);
     const pid_t pid = start_ranks(family, out, script);
     take_all(out);
     waitpid(pid, &status, 0);
@@ -275,10 +275,10 @@ static void console_that_takes_nothing(void **state) {
     const pid_t pid = start_many(out);
     struct pollfd due = {.fd = launcher_output_fd(out), .events = POLLIN};
     while (waitpid(pid, NULL, WNOHANG) == 0) { /* it ends when all was taken from its pipe */
-        launcher_output_take(out);
+        launcher_output_forward(out);
         poll(&due, 1, 50);
     }
-    while (launcher_output_take(out)) read_console(&c, shown, SIZE);
+    while (launcher_output_forward(out)) read_console(&c, shown, SIZE);
     read_console(&c, shown, SIZE);
     launcher_output_close(out);
     end_console(&c, shown + strlen(shown), SIZE - strlen(shown));

@@ -81,7 +81,8 @@ static void assert_answered(int fd, const char *expected) {
     free(text);
 }
 
-static void assert_next(launcher_control *control, launcher_ask what, launcher_request *out) {
+static void assert_next(launcher_control *control, launcher_request_kind what,
+                        launcher_request *out) {
     assert_int_equal(launcher_control_next(control, out), 1);
     assert_int_equal(out->what, what);
 }
@@ -109,8 +110,8 @@ static void requests_are_handed_out_once(void **state) {
     const int status = ask(path, "{\"ask\":\"status\"}\n");
     const int resize = ask(path, "{\"ask\":\"resize\",\"ranks\":5}\n");
     assert_true(is_ready(control));
-    assert_next(control, LAUNCHER_ASK_STATUS, &request);
-    assert_next(control, LAUNCHER_ASK_RESIZE, &later);
+    assert_next(control, LAUNCHER_REQUEST_STATUS, &request);
+    assert_next(control, LAUNCHER_REQUEST_RESIZE, &later);
     assert_int_equal(later.ranks, 5);
     assert_no_more(control);
     assert_false(is_ready(control));
@@ -174,13 +175,13 @@ static void half_lines_hold_nobody_up(void **state) {
     assert_no_more(control);
     close(gone);
     const int quick = ask(path, "{\"ask\":\"stop\"}\n");
-    assert_next(control, LAUNCHER_ASK_STOP, &request);
+    assert_next(control, LAUNCHER_REQUEST_STOP, &request);
     answer_ok(control, &request);
     assert_answered(quick, "\"ok\"");
     assert_no_more(control);
     assert_false(is_ready(control));
     send_text(slow, "ve\"}\nand more");
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     answer_ok(control, &request);
     assert_answered(slow, "\"ok\"");
     launcher_control_close(control);
@@ -196,7 +197,7 @@ static void silent_clients_make_room(void **state) {
         assert_no_more(control);
     }
     const int fd = ask(path, "{\"ask\":\"status\"}\n");
-    assert_next(control, LAUNCHER_ASK_STATUS, &request);
+    assert_next(control, LAUNCHER_REQUEST_STATUS, &request);
     answer_ok(control, &request);
     assert_answered(fd, "\"ok\"");
     for (int i = 0; i < 2 * MOST_CLIENTS; i++) close(silent[i]);
@@ -210,7 +211,7 @@ static void more_requests_than_there_is_room_for(void **state) {
     int fds[MOST_CLIENTS];
     for (int i = 0; i < MOST_CLIENTS; i++) {
         fds[i] = ask(path, "{\"ask\":\"save\"}\n");
-        assert_next(control, LAUNCHER_ASK_SAVE, &requests[i]);
+        assert_next(control, LAUNCHER_REQUEST_SAVE, &requests[i]);
     }
     const int late = ask(path, "{\"ask\":\"save\"}\n");
     assert_no_more(control);
@@ -236,11 +237,11 @@ static void slow_readers_hold_nobody_up(void **state) {
     const int slow = ask(path, "{\"ask\":\"status\"}\n"),
               never = ask(path, "{\"ask\":\"status\"}\n");
     for (int i = 0; i < 2; i++) {
-        assert_next(control, LAUNCHER_ASK_STATUS, &request);
+        assert_next(control, LAUNCHER_REQUEST_STATUS, &request);
         launcher_control_answer(control, request.client, long_answer());
     }
     const int quick = ask(path, "{\"ask\":\"save\"}\n");
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     answer_ok(control, &request);
     assert_answered(quick, "\"ok\"");
     size_t got = 0;
@@ -260,7 +261,7 @@ static void who_has_gone_gets_no_answer(void **state) {
     launcher_request request;
     launcher_control *control = open_control(path);
     const int fd = ask(path, "{\"ask\":\"save\"}\n");
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     close(fd);
     assert_true(is_ready(control));
     assert_no_more(control);
@@ -268,7 +269,7 @@ static void who_has_gone_gets_no_answer(void **state) {
     answer_ok(control, &request);
     const int half = ask(path, "{\"ask\":\"save\"}\n");
     shutdown(half, SHUT_WR); /* it still listens */
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     assert_no_more(control);
     assert_false(is_ready(control));
     answer_ok(control, &request);
@@ -282,7 +283,7 @@ static void answers_end_whoever_inherited_them(void **state) {
     launcher_request request;
     launcher_control *control = open_control(path);
     const int fd = ask(path, "{\"ask\":\"save\"}\n");
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     const pid_t heir = fork();
     if (heir == 0) {
         close(fd);
@@ -301,7 +302,7 @@ static void the_end_answers_who_waits(void **state) {
     launcher_request request;
     launcher_control *control = open_control(path);
     const int fd = ask(path, "{\"ask\":\"save\"}\n");
-    assert_next(control, LAUNCHER_ASK_SAVE, &request);
+    assert_next(control, LAUNCHER_REQUEST_SAVE, &request);
     launcher_control_close(control);
     assert_answered(fd, "{\"error\":\"the run has ended\"}\n");
 }
@@ -341,7 +342,7 @@ static void a_second_supervisor_is_refused(void **state) {
         const pid_t child = fork(); /* locks do not keep a process from itself */
         if (child == 0) {
             launcher_socket other;
-            if (launcher_socket_listen(&other, paths[i], why) != LAUNCHER_TAKEN) _exit(1);
+            if (launcher_socket_listen(&other, paths[i], why) != LAUNCHER_OCCUPIED) _exit(1);
             _exit(strstr(why, expected) ? 0 : 2);
         }
         int status;
@@ -361,7 +362,7 @@ static void a_long_path_is_a_file_that_names_the_socket(void **state) {
     assert_true(S_ISREG(st.st_mode));
     assert_int_equal(st.st_mode & 0777, 0600);
     const int fd = ask(too_long, "{\"ask\":\"stop\"}\n");
-    assert_next(control, LAUNCHER_ASK_STOP, &request);
+    assert_next(control, LAUNCHER_REQUEST_STOP, &request);
     answer_ok(control, &request);
     assert_answered(fd, "\"ok\"");
     launcher_control_close(control);
@@ -429,7 +430,11 @@ static void race(const char *at) {
         close(hold[1]);
         read(go[0], &byte, 1);
         const launcher_listening result = launcher_socket_listen(&socket, at, why);
-        write(won[1], result == LAUNCHER_LISTENS ? "1" : result == LAUNCHER_TAKEN ? "0" : "?", 1);
+        write(won[1],
+              result == LAUNCHER_LISTENS    ? "1"
+              : result == LAUNCHER_OCCUPIED ? "0"
+                                            : "?",
+              1);
         read(hold[0], &byte, 1);
         if (result == LAUNCHER_LISTENS) launcher_socket_close(&socket);
         _exit(0);
@@ -509,13 +514,13 @@ static void what_is_no_socket_stays(void **state) {
     const char *const paths[] = {path, too_long};
     for (int i = 0; i < 2; i++) {
         write_file(paths[i], "my notes\n");
-        assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_TAKEN);
+        assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_OCCUPIED);
         assert_non_null(strstr(why, "is not a control socket"));
         assert_int_equal(launcher_socket_connect(paths[i], why), -1);
         assert_non_null(strstr(why, "is not a control socket"));
         unlink(paths[i]);
         assert_int_equal(symlink("/dev/null", paths[i]), 0);
-        assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_TAKEN);
+        assert_int_equal(launcher_socket_listen(&socket, paths[i], why), LAUNCHER_OCCUPIED);
         unlink(paths[i]);
     }
 }
@@ -539,7 +544,7 @@ static void another_hosts_supervisor_is_named(void **state) {
         pause();
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(launcher_socket_listen(&socket, path, why), LAUNCHER_TAKEN);
+    assert_int_equal(launcher_socket_listen(&socket, path, why), LAUNCHER_OCCUPIED);
     assert_non_null(strstr(why, "process 77 on far-away"));
     assert_int_equal(launcher_socket_connect(path, why), -1);
     assert_non_null(strstr(why, "far-away: run 'dcp-run ctl' there"));

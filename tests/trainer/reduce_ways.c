@@ -102,15 +102,15 @@ static int ranks_in(fsdp_group group) {
     return group == FSDP_SHARDS ? shards : world / shards;
 }
 
-static void count_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
-                           fsdp_stretches to, fsdp_transfer *out) {
+static void count_exchange(fsdp_transport *t, fsdp_group group, fsdp_segments from,
+                           fsdp_segments to, fsdp_transfer *out) {
     for (int i = 0; i < ranks_in(group); i++)
         if (is_other_group(group, i)) asked_across += 4 * (uint64_t)from.counts[i];
     counted.exchange(t, group, from, to, out);
 }
 
 static void count_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                         fsdp_stretches to, fsdp_transfer *out) {
+                         fsdp_segments to, fsdp_transfer *out) {
     const int row = counted_layout->rank / counted_layout->shards;
     for (int i = 0; i < ranks_in(group); i++)
         if (is_other_group(group, i)) asked_across += 4 * (uint64_t)to.counts[row];

@@ -36,13 +36,13 @@ def test_progress_and_a_requested_save_and_end():
         check(at[0] == 0 and at[1:] == sorted(at[1:]) and at[1] > 0, f"times of the phases: {at}")
         check(e.phase == len(PHASES) and e.slowest_ns > 0, f"phase {e.phase}, slowest step {e.slowest_ns} ns")
     check(run.board.resumed_is_set == 1 and b"beginning" in run.board.resumed, run.board.resumed)
-    run.board.saves_asked = 1
+    run.board.saves_requested = 1
     run.wait_for(lambda: all(e.saves_done == 1 for e in run.entries()), "the answer to a save")
     saved = [e.published - 1 for e in run.entries()]
     check(steps() == saved[:1] and len(set(saved)) == 1, f"{steps()} are there, published is {saved}")
     run.wait_for_step(saved[0] + 3)
     check(steps() == saved[:1], f"one save was asked for: {steps()}")
-    run.board.end_asked = STOP
+    run.board.end_requested = STOP
     run.end_with(143)
     watcher.join()
     check(seen == {0, 1, 2, 3}, f"micro-batches {seen} of 7 on 3 ranks")
@@ -65,7 +65,7 @@ def test_the_board_requeues_a_run():
     run = BoardRun(2, "config.json")
     run.wait_for_step(last + 1)
     check(run.board.resumed.decode() == f"step {last} from ckpt", run.board.resumed)
-    run.board.end_asked = REQUEUE
+    run.board.end_requested = REQUEUE
     run.end_with(75)
 
 

@@ -25,7 +25,7 @@ def resized(name, given, starts):
     for ranks in starts[:-1]:
         run = BoardRun(ranks, given)
         run.wait_for_step(loaded + 2)
-        run.board.end_asked = RESIZE
+        run.board.end_requested = RESIZE
         run.end_with(143)
         told.append(run.board.resumed.decode())
         ends = {(e.step, e.published) for e in run.entries()}

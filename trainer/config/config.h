@@ -27,7 +27,7 @@ typedef struct config {
     const char *eval_path; /* NULL if none */
     bool packs;            /* pack several records into a sample */
     const char *tokenizer; /* NULL if none */
-    config_source sources[CONFIG_MOST_SOURCES];
+    config_source sources[CONFIG_MAX_SOURCES];
     size_t n_sources;
     uint64_t eval_every; /* 0: only at the last step */
     uint64_t sequence;   /* 0: the sequence length of the file at data_path */

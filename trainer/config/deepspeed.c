@@ -353,7 +353,7 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
     char *text = value_text(value), *other = value_text(there);
     if (!there || is_auto(there)) {
         const bool is_told = text && !json_is_boolean(value);
-        config_findings_add(t->f, CONFIG_TAKEN, "%s%s%.100s as %s", theirs, is_told ? " " : "",
+        config_findings_add(t->f, CONFIG_TRANSLATED, "%s%s%.100s as %s", theirs, is_told ? " " : "",
                             is_told ? text : "", ours);
         config_json_set(t->tree, ours, json_incref(value));
         if (t->meant) config_json_set(t->meant, ours, json_incref(value));
@@ -361,7 +361,7 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
         config_findings_add(t->f, CONFIG_WRONG, "%s: %.100s, but %s is %.100s: drop one of them",
                             theirs, text ? text : "", ours, other ? other : "something else");
     } else if (!same_value(there, value)) {
-        config_findings_add(t->f, CONFIG_GIVES_WAY, "%s %.100s (%s is %.100s)", theirs,
+        config_findings_add(t->f, CONFIG_OVERRIDDEN, "%s %.100s (%s is %.100s)", theirs,
                             text ? text : "", ours, other ? other : "something else");
     }
     free(other);
@@ -517,7 +517,7 @@ static void translate_type(translation *t, const char *path) {
         if (strcmp(path, types[i].path) != 0 || strcasecmp(name, types[i].theirs) != 0) continue;
         if (types[i].is_schedule) complete_schedule(t, types[i].min_lr_ratio);
         if (types[i].as)
-            config_findings_add(t->f, CONFIG_TAKEN, "%s %s as %s%s", path, name, types[i].as,
+            config_findings_add(t->f, CONFIG_TRANSLATED, "%s %s as %s%s", path, name, types[i].as,
                                 types[i].is_schedule ? warmup_text(t) : "");
         config_json_set(t->tree, path, json_string(types[i].ours));
         return;
@@ -525,8 +525,9 @@ static void translate_type(translation *t, const char *path) {
 }
 
 static bool has_theirs(const config_findings *f) {
-    return config_findings_count(f, CONFIG_TAKEN) || config_findings_count(f, CONFIG_AUTO) ||
-           config_findings_count(f, CONFIG_GIVES_WAY) || config_findings_count(f, CONFIG_NO_EFFECT);
+    return config_findings_count(f, CONFIG_TRANSLATED) || config_findings_count(f, CONFIG_AUTO) ||
+           config_findings_count(f, CONFIG_OVERRIDDEN) ||
+           config_findings_count(f, CONFIG_NO_EFFECT);
 }
 
 /* Sets the batch as DeepSpeed does if a file gives only the micro-batch: the micro-batch times
@@ -540,7 +541,7 @@ static void complete_batch(translation *t) {
     const double batch = json_number_value(micro) * times * t->world;
     config_json_set(t->tree, BATCH, json_integer((json_int_t)batch));
     config_findings_add(
-        t->f, CONFIG_TAKEN,
+        t->f, CONFIG_TRANSLATED,
         MICRO " %.0f and " ACCUMULATION " %.0f on %d %s as " BATCH
               " %.0f (set train_batch_size for the same batch on any number of ranks)",
         json_number_value(micro), times, t->world, t->world == 1 ? "rank" : "ranks", batch);
@@ -553,7 +554,7 @@ static void drop_accumulation(translation *t) {
     const bool follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);
     const json_t *value = config_json_at(t->tree, path);
     if (follows || !json_is_number(value) || config_json_at(t->from_line, path)) return;
-    config_findings_add(t->f, CONFIG_TAKEN,
+    config_findings_add(t->f, CONFIG_TRANSLATED,
                         "%s as null, because train_batch_size and train_micro_batch_size_per_gpu "
                         "are not both given",
                         path);

@@ -68,10 +68,10 @@ static const struct {
     config_finding kind;
     const char *lead;
 } sentences[] = {
-    {CONFIG_TAKEN, "translated to dcp-train's keys: "},
+    {CONFIG_TRANSLATED, "translated to dcp-train's keys: "},
     {CONFIG_AUTO, "\"auto\" is filled in by dcp-train's defaults: "},
     {CONFIG_LEFT_OUT, "left out, so dcp-train's defaults apply: "},
-    {CONFIG_GIVES_WAY, "ignored, because the command line takes precedence over the file: "},
+    {CONFIG_OVERRIDDEN, "ignored, because the command line takes precedence over the file: "},
     {CONFIG_REPEATED, "ignored, because the command line sets the key again: "},
     {CONFIG_NO_EFFECT, "DeepSpeed's keys without effect here: "},
     {CONFIG_IDLE, "without effect because of other keys: "},

@@ -8,15 +8,15 @@
 #include <dcp/error.h>
 
 typedef enum config_finding {
-    CONFIG_WRONG,    /* "key: reason, and remedy": the configuration is refused */
-    CONFIG_TAKEN,    /* "their key as our key" */
-    CONFIG_AUTO,     /* "key value": the value was "auto" and is now the default */
+    CONFIG_WRONG,      /* "key: reason, and remedy": the configuration is refused */
+    CONFIG_TRANSLATED, /* "their key as our key" */
+    CONFIG_AUTO,       /* "key value": the value was "auto" and is now the default */
     CONFIG_LEFT_OUT, /* "key value (DeepSpeed's is value)": the file omits the key, and the defaults
                         differ */
-    CONFIG_GIVES_WAY, /* "their key value (our key is value)": DeepSpeed's key is ignored, because
+    CONFIG_OVERRIDDEN, /* "their key value (our key is value)": DeepSpeed's key is ignored, because
                          the command line sets dcp-train's */
-    CONFIG_REPEATED,  /* "key=value": ignored, because the command line sets the key again later */
-    CONFIG_NO_EFFECT, /* a key */
+    CONFIG_REPEATED,   /* "key=value": ignored, because the command line sets the key again later */
+    CONFIG_NO_EFFECT,  /* a key */
     CONFIG_IDLE, /* "key (other key is value)": has no effect while the other key has this value */
     CONFIG_FINDINGS,
 } config_finding;

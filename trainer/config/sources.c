@@ -38,9 +38,9 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
 int config_sources_check(const char *path, const json_t *list, dcp_error *err) {
     const size_t n = json_array_size(list);
     int status = DCP_OK;
-    if (n > CONFIG_MOST_SOURCES)
+    if (n > CONFIG_MAX_SOURCES)
         return core_fail(err, DCP_ERR_ARG, "%s: %zu sources; at most %d are possible", path, n,
-                         CONFIG_MOST_SOURCES);
+                         CONFIG_MAX_SOURCES);
     for (size_t i = 0; i < n && status == DCP_OK; i++)
         status = check_source(path, i, json_array_get(list, i), err);
     return status;

@@ -6,7 +6,7 @@
 
 #include <dcp/error.h>
 
-enum { CONFIG_MOST_SOURCES = 63 };
+enum { CONFIG_MAX_SOURCES = 63 };
 
 typedef struct config_source {
     const char *path;
@@ -16,6 +16,6 @@ typedef struct config_source {
 /* Returns DCP_OK if every entry of the list has a path, and no other key except a weight. */
 int config_sources_check(const char *path, const json_t *list, dcp_error *err);
 
-/* Fills out[CONFIG_MOST_SOURCES] from a checked list and returns the number. The list owns the
+/* Fills out[CONFIG_MAX_SOURCES] from a checked list and returns the number. The list owns the
  * paths. */
 size_t config_sources_fill(const json_t *list, config_source *out);

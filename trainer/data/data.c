@@ -33,7 +33,7 @@ typedef struct data_cycle {
 
 struct data {
     const data_source *source;
-    data_part parts[1 + CONFIG_MOST_SOURCES];
+    data_part parts[1 + CONFIG_MAX_SOURCES];
     size_t n;         /* open parts */
     data_cycle cycle; /* the last one that was requested */
     uint64_t fingerprint;
@@ -77,7 +77,7 @@ static int find_source(const data_options *options, const data_source **out, dcp
     return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not implemented", options->type);
 }
 
-int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err) {
+int data_fail_for_key(const char *key, int status, const dcp_error *why, dcp_error *err) {
     static const char path[] = "data.path: ";
     const size_t n = strlen(path);
     const char *what = why->message;
@@ -89,7 +89,7 @@ static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *e
     char key[64];
     if (i == 0) return core_fail(err, status, "%s", why->message);
     snprintf(key, sizeof key, "data.sources[%zu].path", i - 1);
-    return data_blame(key, status, why, err);
+    return data_fail_for_key(key, status, why, err);
 }
 
 static uint64_t count_checked(uint64_t samples, uint64_t sample_bytes) {
@@ -245,7 +245,7 @@ void data_packed(const data *d, uint64_t *records, double *share) {
     *share = (double)tokens / ((double)data_samples(d) * (double)d->shape.tokens);
 }
 
-void data_files_told(const data *d, data_contents *out) {
+void data_files_describe(const data *d, data_contents *out) {
     *out = (data_contents){0};
     for (size_t i = 0; i < d->n && d->source->contents; i++)
         d->source->contents(d->parts[i].state, out);
@@ -255,7 +255,7 @@ uint64_t data_fingerprint(const data *d) { return d->fingerprint; }
 
 static void make_cycle(data *d, uint64_t seed, uint64_t number) {
     data_cycle *c = &d->cycle;
-    uint16_t before[1 + CONFIG_MOST_SOURCES] = {0};
+    uint16_t before[1 + CONFIG_MAX_SOURCES] = {0};
     if (c->is_known && c->seed == seed && c->number == number) return;
     for (uint64_t i = 0; i < DATA_CYCLE; i++) {
         const uint64_t place = random_permute(i, DATA_CYCLE, seed, number);

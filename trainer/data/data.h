@@ -22,12 +22,12 @@ void data_normalize(data *d, const sample_normalization *how);
 
 /* Reports the error `why` about data whose path is given by `key`: if the message begins with
  * data.path, that is replaced by `key`. Returns `status`. */
-int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err);
+int data_fail_for_key(const char *key, int status, const dcp_error *why, dcp_error *err);
 
 /* The number of samples per epoch, summed over all sources. */
 uint64_t data_samples(const data *d);
 /* Describes the files of text or ids, added up over all sources. */
-void data_files_told(const data *d, data_contents *out);
+void data_files_describe(const data *d, data_contents *out);
 /* For packed samples: the number of records in them, and the share of the samples' positions that
  * records fill. */
 void data_packed(const data *d, uint64_t *records, double *share);

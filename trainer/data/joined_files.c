@@ -74,7 +74,7 @@ uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width) 
 
 /* Writes the end of a message to text[]: what a relative path resolves to, or "" if the path is
  * absolute. */
-static const char *tell_place(const char *path, char *text, size_t size) {
+static const char *describe_resolved_path(const char *path, char *text, size_t size) {
     char folder[PATH_MAX];
     *text = '\0';
     if (*path != '/' && getcwd(folder, sizeof folder))
@@ -92,7 +92,7 @@ static int fail_to_find(const char *path, int code, dcp_error *err) {
     const bool is_missing = code == ENOENT || code == ENOTDIR;
     return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
                      "data.path: cannot read %s: %s%s; give an existing path", path, strerror(code),
-                     is_missing ? tell_place(path, place, sizeof place) : "");
+                     is_missing ? describe_resolved_path(path, place, sizeof place) : "");
 }
 
 static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
@@ -154,7 +154,7 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     if (failed == GLOB_NOMATCH)
         return core_fail(err, DCP_ERR_NOT_FOUND,
                          "data.path: nothing matches %s%s; give an existing path", path,
-                         tell_place(path, place, sizeof place));
+                         describe_resolved_path(path, place, sizeof place));
     if (failed) return core_fail_memory(err, 0);
     int status = DCP_OK;
     for (size_t i = 0; i < found.gl_pathc && status == DCP_OK; i++)

@@ -50,7 +50,7 @@ int data_record_files_open(const char *path, const char *anew, record_file_read 
 void data_record_files_close(record_files *r) {
     for (size_t i = 0; r->list && i < r->files.n; i++) {
         if (r->list[i].reader) dcp_st_close(r->list[i].reader);
-        for (size_t which = 0; which < RECORD_MOST_STARTS; which++) free(r->list[i].starts[which]);
+        for (size_t which = 0; which < RECORD_MAX_STARTS; which++) free(r->list[i].starts[which]);
     }
     free(r->list);
     data_files_close(&r->files);

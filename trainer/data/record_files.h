@@ -6,13 +6,13 @@
 
 /* The maximum number of lists of starts per file. Such a list gives where each record begins, and
  * where the last one ends. */
-enum { RECORD_MOST_STARTS = 2 };
+enum { RECORD_MAX_STARTS = 2 };
 
 typedef struct record_file {
     dcp_st_reader *reader;
-    const char *path;                    /* owned by the list of files */
-    int64_t *starts[RECORD_MOST_STARTS]; /* [records + 1]; NULL if there is no such list */
-    uint64_t records, first; /* first: the index of its first record among all records */
+    const char *path;                   /* owned by the list of files */
+    int64_t *starts[RECORD_MAX_STARTS]; /* [records + 1]; NULL if there is no such list */
+    uint64_t records, first;            /* first: the index of its first record among all records */
 } record_file;
 
 typedef struct record_files {

@@ -1,5 +1,5 @@
-/* Packs things into bins. Bins that are not full are stored in stacks, one stack for each amount of
- * room left. A bit per stack says whether it contains bins, so placing a thing inspects only a few
+/* Packs items into bins. Bins that are not full are stored in stacks, one stack for each amount of
+ * room left. A bit per stack says whether it contains bins, so placing an item inspects only a few
  * words of these bits, and never searches the bins. */
 #include "data/records.h"
 
@@ -18,10 +18,10 @@ enum { WORD = 64 };
 
 typedef struct open_bins {
     uint64_t n, room, bins;
-    uint64_t *order;  /* [n] the things, the largest first, equal ones in their original order */
-    uint64_t *starts; /* [room + 1] where the things of each size begin in `order`; used only while
+    uint64_t *order;  /* [n] the items, the largest first, equal ones in their original order */
+    uint64_t *starts; /* [room + 1] where the items of each size begin in `order`; used only while
                          `order` is made */
-    uint64_t *bin;    /* [n] the bin that contains a thing */
+    uint64_t *bin;    /* [n] the bin that contains an item */
     uint64_t *next;   /* [n] the bin below each bin in its stack */
     uint64_t *stack;  /* [room + 1] the topmost bin with this much room, or NONE */
     uint64_t *filled; /* [room / WORD + 1] a bit per stack: it is not empty */
@@ -37,21 +37,21 @@ static void end_bins(open_bins *p) {
 }
 
 static int begin_bins(open_bins *p, dcp_error *err) {
-    const size_t things = p->n * sizeof(uint64_t), rooms = (p->room + 1) * sizeof(uint64_t);
-    p->order = malloc(things);
+    const size_t items = p->n * sizeof(uint64_t), rooms = (p->room + 1) * sizeof(uint64_t);
+    p->order = malloc(items);
     p->starts = calloc(p->room + 1, sizeof *p->starts);
-    p->bin = malloc(things);
-    p->next = malloc(things);
+    p->bin = malloc(items);
+    p->next = malloc(items);
     p->stack = malloc(rooms);
     p->filled = calloc(p->room / WORD + 1, sizeof *p->filled);
     if (!p->order || !p->starts || !p->bin || !p->next || !p->stack || !p->filled)
-        return core_fail_memory(err, 3 * things + 3 * rooms);
+        return core_fail_memory(err, 3 * items + 3 * rooms);
     for (uint64_t left = 0; left <= p->room; left++) p->stack[left] = NONE;
     return DCP_OK;
 }
 
 /* A counting sort. */
-static void order_things(open_bins *p, const uint64_t *sizes) {
+static void order_items(open_bins *p, const uint64_t *sizes) {
     uint64_t before = 0;
     for (uint64_t i = 0; i < p->n; i++) p->starts[sizes[i]]++;
     for (uint64_t size = p->room; size > 0; size--) {
@@ -94,16 +94,16 @@ static void put_all(open_bins *p, const uint64_t *sizes) {
     }
 }
 
-/* Lists each bin's things in the order in which they were placed. */
+/* Lists each bin's items in the order in which they were placed. */
 static int list_bins(const open_bins *p, data_bins *out, dcp_error *err) {
     out->n = p->bins;
     out->first = calloc(p->bins + 2, sizeof *out->first);
-    out->things = malloc(p->n * sizeof *out->things);
-    if (!out->first || !out->things) return core_fail_memory(err, 2 * p->n * sizeof *out->first);
-    uint64_t *next = out->first + 1; /* entry b becomes the end of bin b while things are listed */
+    out->items = malloc(p->n * sizeof *out->items);
+    if (!out->first || !out->items) return core_fail_memory(err, 2 * p->n * sizeof *out->first);
+    uint64_t *next = out->first + 1; /* entry b becomes the end of bin b while items are listed */
     for (uint64_t i = 0; i < p->n; i++) next[p->bin[i] + 1]++;
     for (uint64_t bin = 0; bin < p->bins; bin++) next[bin + 1] += next[bin];
-    for (uint64_t i = 0; i < p->n; i++) out->things[next[p->bin[p->order[i]]]++] = p->order[i];
+    for (uint64_t i = 0; i < p->n; i++) out->items[next[p->bin[p->order[i]]]++] = p->order[i];
     return DCP_OK;
 }
 
@@ -113,7 +113,7 @@ int data_bins_pack(const uint64_t *sizes, uint64_t n, uint64_t room, data_bins *
     *out = (data_bins){0};
     int status = begin_bins(&p, err);
     if (status == DCP_OK) {
-        order_things(&p, sizes);
+        order_items(&p, sizes);
         put_all(&p, sizes);
         status = list_bins(&p, out, err);
     }
@@ -124,7 +124,7 @@ int data_bins_pack(const uint64_t *sizes, uint64_t n, uint64_t room, data_bins *
 
 void data_bins_free(data_bins *bins) {
     free(bins->first);
-    free(bins->things);
+    free(bins->items);
     *bins = (data_bins){0};
 }
 
@@ -303,7 +303,7 @@ static int records_read(void *state, uint64_t seed, uint64_t epoch, uint64_t ind
                         const sample_batch *out, dcp_error *err) {
     records *r = state;
     const uint64_t number = random_permute(index, records_samples(r), seed, epoch);
-    const uint64_t *which = r->bins.n ? r->bins.things + r->bins.first[number] : &number;
+    const uint64_t *which = r->bins.n ? r->bins.items + r->bins.first[number] : &number;
     const uint64_t n = r->bins.n ? r->bins.first[number + 1] - r->bins.first[number] : 1;
     uint64_t at = 0;
     int status = DCP_OK;

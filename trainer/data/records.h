@@ -5,12 +5,12 @@
 
 #include <dcp/error.h>
 
-/* Packs things of given sizes into bins of one size. */
+/* Packs items of given sizes into bins of one size. */
 
 typedef struct data_bins {
     uint64_t n;
-    uint64_t *first;  /* [n + 1] bin b contains things[first[b]] ... things[first[b + 1] - 1] */
-    uint64_t *things; /* the things' numbers */
+    uint64_t *first; /* [n + 1] bin b contains items[first[b]] ... items[first[b + 1] - 1] */
+    uint64_t *items; /* the items' numbers */
 } data_bins;
 
 /* Places the largest first, each into the bin with the least sufficient room, or into a new one

@@ -83,7 +83,7 @@ static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
                                         .elems = (uint64_t)own.count};
         offset += (uint64_t)own.count;
     }
-    const int status = fsdp_sum_take_slots(a->k, &a->slots, a->n_slots, s->across_sum, err);
+    const int status = fsdp_sum_allocate_slots(a->k, &a->slots, a->n_slots, s->across_sum, err);
     for (size_t u = 0; u < a->layout->n; u++) a->sums[u].slots = a->slots;
     return status;
 }
@@ -161,8 +161,8 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
         to += counts[g];
     }
     a->transport->exchange(a->transport, FSDP_REPLICAS,
-                           (fsdp_stretches){a->outbound, send_counts, send_starts},
-                           (fsdp_stretches){a->crossed, counts, starts}, &a->crossing);
+                           (fsdp_segments){a->outbound, send_counts, send_starts},
+                           (fsdp_segments){a->crossed, counts, starts}, &a->crossing);
     a->sent += own_parts * fsdp_across_sends(a->layout, unit);
 }
 
@@ -183,14 +183,14 @@ static bool add_pieces(fsdp_across *a) {
     if (is_last)
         fsdp_sum_fold(sum);
     else
-        fsdp_sum_settle(sum);
+        fsdp_sum_move_to_slots(sum);
     return is_last;
 }
 
 static void finish_crossing(fsdp_across *a) {
     if (!a->crossing.is_on) return;
     a->transport->finish(a->transport, &a->crossing);
-    if (add_pieces(a)) fsdp_across_spread(a, a->unit);
+    if (add_pieces(a)) fsdp_across_broadcast(a, a->unit);
 }
 
 void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_counter *sums) {
@@ -202,7 +202,7 @@ void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_
     fsdp_sum_clear(sums);
 }
 
-void fsdp_across_spread(fsdp_across *a, size_t unit) {
+void fsdp_across_broadcast(fsdp_across *a, size_t unit) {
     const int groups = groups_of(a->layout), row = own_row(a->layout);
     int *counts = a->spread_counts, *starts = counts + groups;
     float *shard = shard_of(a, unit);
@@ -214,15 +214,15 @@ void fsdp_across_spread(fsdp_across *a, size_t unit) {
         starts[g] = piece.start;
     }
     a->transport->gather(a->transport, FSDP_REPLICAS, KERNELS_F32, shard + starts[row],
-                         (fsdp_stretches){shard, counts, starts}, &a->spreading);
-    a->sent += fsdp_spread_sends(a->layout, unit);
+                         (fsdp_segments){shard, counts, starts}, &a->spreading);
+    a->sent += fsdp_broadcast_sends(a->layout, unit);
 }
 
 void fsdp_across_add(fsdp_across *a, size_t unit) {
     a->transport->finish(a->transport, &a->spreading);
     a->transport->all_reduce(a->transport, FSDP_REPLICAS, shard_of(a, unit),
                              a->layout->units[unit].grad_counts[a->layout->shard], &a->spreading);
-    a->sent += 2 * fsdp_spread_sends(a->layout, unit);
+    a->sent += 2 * fsdp_broadcast_sends(a->layout, unit);
 }
 
 void fsdp_across_poll(fsdp_across *a) {

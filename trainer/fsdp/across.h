@@ -30,7 +30,7 @@ void fsdp_across_destroy(fsdp_across *a); /* NULL is ignored */
 void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_counter *sums);
 /* Collective over the column. Sends the sum of this rank's piece, which is in `grads`, to the
  * others. */
-void fsdp_across_spread(fsdp_across *a, size_t unit);
+void fsdp_across_broadcast(fsdp_across *a, size_t unit);
 /* Collective over the column. Adds up the column's sums of the shard, which are in `grads`. */
 void fsdp_across_add(fsdp_across *a, size_t unit);
 /* Lets transfers proceed. Cheap. */

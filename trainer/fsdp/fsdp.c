@@ -256,7 +256,7 @@ static float *scratch_of(fsdp *f, size_t unit) {
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
     if (f->outgoing && (!is_root || f->plan.is_shared)) return f->outgoing;
     if (!is_root) drop_block(f);
-    return f->gather->gradient_room ? f->gather->gradient_room(f->gather, unit) : NULL;
+    return f->gather->gradient_buffer ? f->gather->gradient_buffer(f->gather, unit) : NULL;
 }
 
 /* Starts sending a unit's gradients of the micro-batch to their owners, after waiting for those of

@@ -53,7 +53,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const bool keep = plan->strategy.keep_params;
     const uint64_t blocks = layout->n - 1;
-    const uint64_t ahead = least(least(plan->strategy.prefetch, blocks), FSDP_MOST_AHEAD);
+    const uint64_t ahead = least(least(plan->strategy.prefetch, blocks), FSDP_MAX_AHEAD);
     s->n_flights = ahead ? ahead : 1;
     s->n_staging = plan->is_shared ? 0 : s->n_flights;
     s->n_blocks = keep ? 0 : 1;
@@ -140,7 +140,7 @@ static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
         s->crossed = most(s->crossed, all * piece_elems(layout, u));
         s->across_sum += piece_elems(layout, u);
     }
-    s->n_across_sums = fsdp_micro_batches_kept_across(&batches);
+    s->n_across_sums = fsdp_micro_batches_stored_across(&batches);
 }
 
 /* The first of the sums over micro-steps is stored in the rank's gradients, which receive the final
@@ -149,8 +149,8 @@ static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const uint64_t local = fsdp_micro_batches_kept_local(&batches);
-    const uint64_t own = fsdp_micro_batches_kept(&batches);
+    const uint64_t local = fsdp_micro_batches_stored_local(&batches);
+    const uint64_t own = fsdp_micro_batches_stored(&batches);
     const bool is_home_taken = local > 0 && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         s->own_sum += added_elems(plan, u);
@@ -222,7 +222,7 @@ uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit) {
     return shard_elems(layout, unit) - piece_elems(layout, unit);
 }
 
-uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
+uint64_t fsdp_broadcast_sends(const fsdp_layout *layout, size_t unit) {
     return piece_elems(layout, unit) * (uint64_t)(layout->world / layout->shards - 1);
 }
 
@@ -255,7 +255,7 @@ static uint64_t reduced(const fsdp_plan *plan, uint64_t *across) {
     uint64_t first = 0;
     *across = 0;
     for (size_t u = 0; u < layout->n; u++) {
-        const uint64_t spread = fsdp_spread_sends(layout, u);
+        const uint64_t spread = fsdp_broadcast_sends(layout, u);
         const uint64_t leaves = ring ? 0 : fsdp_reduce_leaves(layout, is_hybrid, u);
         first +=
             ring ? fsdp_ring_sends(layout, u) : fsdp_reduce_sends(layout, is_hybrid, u) - leaves;

@@ -101,4 +101,4 @@ uint64_t fsdp_reduce_sends(const fsdp_layout *layout, bool is_hybrid, size_t uni
 uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, bool is_hybrid, size_t unit);
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit);
-uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_broadcast_sends(const fsdp_layout *layout, size_t unit);

@@ -56,7 +56,7 @@ static void messages_start_narrow(gather_messages *m, messages_flight *f) {
             m->of.k->narrow(m->of.k, own + u->params[i].ranked_at,
                             m->of.params + u->params[i].param_at, u->params[i].elems);
     m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_BF16, own,
-                         (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
+                         (fsdp_segments){to, u->counts, u->starts}, &f->transfer);
 }
 
 /* This rank's shard of the unit: as stored, or assembled from its slices. */
@@ -82,7 +82,7 @@ static void messages_start(fsdp_gather *g, size_t unit) {
         messages_start_narrow(m, f);
     else
         m->transport->gather(m->transport, FSDP_SHARDS, KERNELS_F32, own_shard(m, f),
-                             (fsdp_stretches){f->staging, u->counts, u->starts}, &f->transfer);
+                             (fsdp_segments){f->staging, u->counts, u->starts}, &f->transfer);
 }
 
 static void messages_poll(fsdp_gather *g) {
@@ -108,7 +108,7 @@ static float *messages_finish(fsdp_gather *g) {
 
 /* The root's gradients can be sent from the first staging buffer, because they are sent only while
  * nothing is being gathered. */
-static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
+static float *messages_gradient_buffer(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
     assert(unit != ROOT || g->in_flight == 0);
     return unit == ROOT ? m->flights[0].staging : m->block;
@@ -166,7 +166,7 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
     *m = (gather_messages){.gather = {.start = messages_start,
                                       .poll = messages_poll,
                                       .finish = messages_finish,
-                                      .gradient_room = messages_gradient_room,
+                                      .gradient_buffer = messages_gradient_buffer,
                                       .destroy = messages_destroy,
                                       .most_in_flight = sizes.n_staging},
                            .of = *of,
@@ -283,7 +283,7 @@ static core_futex *find_late(const gather_shared *s, const shared_place *p, uint
                              bool released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
         core_futex *count = released ? &p->ranks[r].released : &p->ranks[r].written;
-        if (!core_futex_has(count, use)) return count;
+        if (!core_futex_reached(count, use)) return count;
     }
     return NULL;
 }

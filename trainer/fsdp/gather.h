@@ -30,7 +30,7 @@ struct fsdp_gather {
     /* Returns memory that is unused at the end of the unit's backward pass, from which its
      * gradients can be sent in rank order; a block's parameters may be overwritten. The member or
      * its result is NULL if there is no such memory. */
-    float *(*gradient_room)(fsdp_gather *g, size_t unit);
+    float *(*gradient_buffer)(fsdp_gather *g, size_t unit);
     void (*destroy)(fsdp_gather *g);
 
     size_t in_flight, most_in_flight; /* units in flight now, and at most */

@@ -38,9 +38,9 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
     s->own = calloc(layout->n, sizeof *s->own);
     s->local = calloc(layout->n, sizeof *s->local);
     if (!s->own || !s->local) return core_fail_memory(err, layout->n * sizeof *s->own);
-    const int status = fsdp_sum_take_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
+    const int status = fsdp_sum_allocate_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
     if (status != DCP_OK) return status;
-    return fsdp_sum_take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
+    return fsdp_sum_allocate_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
 /* Returns true if sums of this rank's own micro-batches are stored in its gradients, which requires
@@ -247,8 +247,8 @@ static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, float *se
         starts[i] = before;
         before += counts[i];
     }
-    r->transport->exchange(r->transport, r->group, (fsdp_stretches){send, send_counts, send_starts},
-                           (fsdp_stretches){r->received, counts, starts}, &r->arriving);
+    r->transport->exchange(r->transport, r->group, (fsdp_segments){send, send_counts, send_starts},
+                           (fsdp_segments){r->received, counts, starts}, &r->arriving);
     if (!send) return;
     r->sent += fsdp_reduce_sends(r->layout, r->is_hybrid, unit);
     r->left += fsdp_reduce_leaves(r->layout, r->is_hybrid, unit);
@@ -283,7 +283,7 @@ static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
     else if (is_last(r, micro))
         fsdp_sum_fold(own);
     else
-        fsdp_sum_settle(own);
+        fsdp_sum_move_to_slots(own);
 }
 
 /* Copies or adds the ring's sum over this group's ranks to the shard. */
@@ -314,7 +314,7 @@ static void finish_flight(fsdp_reduce *r) {
         if (r->ring)
             fsdp_across_add(r->across, unit);
         else if (!r->is_hybrid)
-            fsdp_across_spread(r->across, unit);
+            fsdp_across_broadcast(r->across, unit);
     }
     timeline_add(r->tl, TIMELINE_SUM, (long)unit, r->flight.started, MPI_Wtime());
     r->flight.is_on = false;
@@ -336,7 +336,7 @@ static bool add_up_own(fsdp_reduce *r, size_t unit, uint64_t micro, uint64_t bat
     if (r->batches.block == 1) return true;
     if (r->ring && batch < r->batches.n) batch = micro; /* the ring has an order of its own */
     if (batch < r->batches.n) fsdp_sum_push(local, (fsdp_part){batch, 1}, whole);
-    if (!is_sent) fsdp_sum_settle(local);
+    if (!is_sent) fsdp_sum_move_to_slots(local);
     return is_sent;
 }
 

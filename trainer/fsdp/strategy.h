@@ -19,7 +19,7 @@
 
 typedef struct config config;
 
-enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as many */
+enum { FSDP_MAX_AHEAD = 32 }; /* transports have room for twice as many */
 
 typedef struct fsdp_strategy {
     int replicas;      /* divides the number of ranks */
@@ -29,7 +29,7 @@ typedef struct fsdp_strategy {
     bool overlap;      /* a unit's gradients travel while the next unit computes */
     bool ring;         /* reductions use MPI's order of additions, which depends on the ranks */
     bool bf16;         /* gathers round parameters to bf16, and send half the bytes */
-    uint64_t prefetch; /* units that are gathered ahead; at most FSDP_MOST_AHEAD */
+    uint64_t prefetch; /* units that are gathered ahead; at most FSDP_MAX_AHEAD */
     /* Blocks are joined to units of at least that many parameters; 0 if each block is a unit. */
     uint64_t min_params;
 } fsdp_strategy;

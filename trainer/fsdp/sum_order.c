@@ -66,7 +66,7 @@ uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t 
     return n;
 }
 
-int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err) {
+int fsdp_sum_allocate_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err) {
     *out = calloc(n + 1, sizeof **out);
     if (!*out) return core_fail_memory(err, n * sizeof **out);
     for (uint64_t s = 0; s < n; s++) {
@@ -116,7 +116,7 @@ static int unused_slot(const fsdp_sum_counter *p) {
     return slot;
 }
 
-void fsdp_sum_settle(fsdp_sum_counter *p) {
+void fsdp_sum_move_to_slots(fsdp_sum_counter *p) {
     for (size_t i = 0; i < p->depth; i++) {
         if (p->sums[i].slot >= 0) continue;
         const int slot = unused_slot(p);
@@ -171,7 +171,7 @@ static uint64_t longest_block(const fsdp_micro_batches *l) {
 static bool take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
     const uint64_t together = (uint64_t)group * block;
     const uint64_t blocks = together / common_divisor(of, together), run = blocks * of;
-    if (blocks > FSDP_MOST_PARTS || !comes_out_even(l, (uint64_t)(l->world / group) * run))
+    if (blocks > FSDP_MAX_PARTS || !comes_out_even(l, (uint64_t)(l->world / group) * run))
         return false;
     l->group = group;
     l->run = run;
@@ -253,11 +253,11 @@ static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64
 }
 
 /* Considers only the first block, because all blocks are added up like it. */
-uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l) {
+uint64_t fsdp_micro_batches_stored_local(const fsdp_micro_batches *l) {
     return kept_between(l, 0, l->block, 1);
 }
 
-uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l) {
+uint64_t fsdp_micro_batches_stored(const fsdp_micro_batches *l) {
     const uint64_t together = (uint64_t)l->group * l->block;
     uint64_t kept = 0;
     if (l->group == l->world) return kept_between(l, 0, l->n, together);
@@ -266,7 +266,7 @@ uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l) {
     return kept;
 }
 
-uint64_t fsdp_micro_batches_kept_across(const fsdp_micro_batches *l) {
+uint64_t fsdp_micro_batches_stored_across(const fsdp_micro_batches *l) {
     if (l->group == l->world) return 0;
     return kept_between(l, 0, l->n, (uint64_t)(l->world / l->group) * l->run);
 }

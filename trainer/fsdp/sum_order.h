@@ -46,8 +46,8 @@ uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t 
 /* A sum of micro-batches in the fixed order. An addition's result replaces the older sum: fp32
  * addition is commutative, so this changes no bit.
  *
- * Sums that were pushed since the last fsdp_sum_settle may be in borrowed memory; they are newer
- * than all sums in slots. One of the slots may be `result`, the storage of the final sum. The
+ * Sums that were pushed since the last fsdp_sum_move_to_slots may be in borrowed memory; they are
+ * newer than all sums in slots. One of the slots may be `result`, the storage of the final sum. The
  * others are separate memory, each for all units. */
 
 enum { FSDP_SUM_DEPTH = 16 };
@@ -72,7 +72,7 @@ typedef struct fsdp_sum_counter {
 
 /* Allocates n slots for all counters that share them; fails with core_fail_memory's error. The
  * second function frees what was allocated, also after a failure; NULL is ignored. */
-int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err);
+int fsdp_sum_allocate_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err);
 void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements. Its memory is
@@ -80,7 +80,7 @@ void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
  * of the first one may be `result`. */
 void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch);
 /* Moves sums out of borrowed memory into slots. */
-void fsdp_sum_settle(fsdp_sum_counter *p);
+void fsdp_sum_move_to_slots(fsdp_sum_counter *p);
 /* Discards all sums. */
 void fsdp_sum_clear(fsdp_sum_counter *p);
 /* Ends the sum, and returns it; the memory is valid until the next push. The counter is empty
@@ -94,7 +94,7 @@ void fsdp_sum_fold(fsdp_sum_counter *p);
  * those of a single rank that adds all micro-batches, and no rank stores sums that cannot be added
  * yet. */
 
-enum { FSDP_MOST_PARTS = 8 };
+enum { FSDP_MAX_PARTS = 8 };
 
 /* Each rank computes a block of consecutive micro-batches, adds them up, and sends the sum. The
  * ranks of a group compute blocks in turn until the group's run of consecutive micro-batches is
@@ -133,12 +133,12 @@ uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint6
 
 /* For several groups: the first function returns true if the groups have computed a run after the
  * micro-step; the second returns the run of a rank's group, which consists of at most
- * FSDP_MOST_PARTS sums. */
+ * FSDP_MAX_PARTS sums. */
 bool fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
 /* The most sums that are stored from one micro-step to the next: of a rank's own block, of what its
  * group adds up, and of what groups send each other. */
-uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l);
-uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l);
-uint64_t fsdp_micro_batches_kept_across(const fsdp_micro_batches *l);
+uint64_t fsdp_micro_batches_stored_local(const fsdp_micro_batches *l);
+uint64_t fsdp_micro_batches_stored(const fsdp_micro_batches *l);
+uint64_t fsdp_micro_batches_stored_across(const fsdp_micro_batches *l);

@@ -25,10 +25,10 @@
 
 /* One stretch for each rank of a group; starts are in elements relative to `at`. The arrays are
  * borrowed until the finish. */
-typedef struct fsdp_stretches {
+typedef struct fsdp_segments {
     void *at;
     const int *counts, *starts;
-} fsdp_stretches;
+} fsdp_segments;
 
 /* A transfer in flight. */
 typedef struct fsdp_transfer {
@@ -37,7 +37,7 @@ typedef struct fsdp_transfer {
     void *other; /* for implementations without requests */
 } fsdp_transfer;
 
-enum { FSDP_MOST_TRANSFERS = 64 }; /* the maximum in flight at once, which no run reaches */
+enum { FSDP_MAX_TRANSFERS = 64 }; /* the maximum in flight at once, which no run reaches */
 
 typedef struct fsdp_transport fsdp_transport;
 struct fsdp_transport {
@@ -60,10 +60,10 @@ struct fsdp_transport {
     /* Sends every rank's stretch to all ranks. own: this rank's stretch, which may already be at
      * its place in `to`, or in memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                   fsdp_stretches to, fsdp_transfer *out);
+                   fsdp_segments to, fsdp_transfer *out);
     /* Sends each rank its stretch of `from`, in fp32, and receives from each rank into its stretch
      * of `to`. */
-    void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
+    void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_segments from, fsdp_segments to,
                      fsdp_transfer *out);
     /* `from` consists of one stretch for each rank, contiguously. to[counts[own rank]] = the sum
      * over ranks of this rank's stretch. */

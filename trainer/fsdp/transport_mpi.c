@@ -11,7 +11,7 @@ static MPI_Comm comm_of(const fsdp_transport *t, fsdp_group group) {
 }
 
 static void mpi_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                       fsdp_stretches to, fsdp_transfer *out) {
+                       fsdp_segments to, fsdp_transfer *out) {
     out->is_on = true;
     const MPI_Datatype element = type == KERNELS_BF16 ? MPI_UINT16_T : MPI_FLOAT;
     const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
@@ -24,8 +24,8 @@ static void mpi_gather(fsdp_transport *t, fsdp_group group, kernels_type type, c
                     &out->request);
 }
 
-static void mpi_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
-                         fsdp_stretches to, fsdp_transfer *out) {
+static void mpi_exchange(fsdp_transport *t, fsdp_group group, fsdp_segments from, fsdp_segments to,
+                         fsdp_transfer *out) {
     out->is_on = true;
     MPI_Ialltoallv(from.at, from.counts, from.starts, MPI_FLOAT, to.at, to.counts, to.starts,
                    MPI_FLOAT, comm_of(t, group), &out->request);
@@ -86,8 +86,8 @@ typedef struct copies {
     size_t from_bytes, to_bytes; /* capacities */
     size_t size;                 /* of an element */
     int ranks;
-    fsdp_stretches places; /* where received stretches are stored on the device */
-    float *sums;           /* or a single stretch of sums_n elements */
+    fsdp_segments places; /* where received stretches are stored on the device */
+    float *sums;          /* or a single stretch of sums_n elements */
     size_t sums_n;
     fsdp_transfer inner;
 } copies;
@@ -96,7 +96,7 @@ typedef struct host_transport {
     fsdp_transport mpi;
     const fsdp_mesh *mesh;
     kernels *k;
-    copies list[FSDP_MOST_TRANSFERS];
+    copies list[FSDP_MAX_TRANSFERS];
 } host_transport;
 
 static host_transport *of(fsdp_transport *t) { return t->state; }
@@ -137,9 +137,9 @@ static bool is_better(const copies *a, const copies *b, size_t sent, size_t rece
 static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
                             fsdp_transfer *out) {
     copies *best = NULL;
-    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS; c++)
+    for (copies *c = h->list; c < h->list + FSDP_MAX_TRANSFERS; c++)
         if (!c->is_on && c->use == use && is_better(c, best, sent, received)) best = c;
-    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS && !best; c++)
+    for (copies *c = h->list; c < h->list + FSDP_MAX_TRANSFERS && !best; c++)
         if (c->use == UNUSED) best = c;
     if (!best || fit(h, best, use, sent, received)) MPI_Abort(MPI_COMM_WORLD, 3);
     best->is_on = true;
@@ -151,8 +151,8 @@ static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size
 static int host_reserve(fsdp_transport *t, fsdp_group group, size_t sent, size_t received) {
     host_transport *h = of(t);
     copies *c = h->list;
-    while (c < h->list + FSDP_MOST_TRANSFERS && c->use != UNUSED) c++;
-    if (c == h->list + FSDP_MOST_TRANSFERS) return 1;
+    while (c < h->list + FSDP_MAX_TRANSFERS && c->use != UNUSED) c++;
+    if (c == h->list + FSDP_MAX_TRANSFERS) return 1;
     return fit(h, c, use_of(group, sent > 0), sent, received);
 }
 
@@ -165,7 +165,7 @@ static int ranks_of(const host_transport *h, fsdp_group group, int *rank) {
 }
 
 /* The number of elements from the beginning to the end of the last stretch. */
-static size_t extent(fsdp_stretches s, int ranks) {
+static size_t extent(fsdp_segments s, int ranks) {
     size_t end = 0;
     for (int i = 0; i < ranks; i++) {
         const size_t here = s.counts[i] ? (size_t)s.starts[i] + (size_t)s.counts[i] : 0;
@@ -175,7 +175,7 @@ static size_t extent(fsdp_stretches s, int ranks) {
 }
 
 static void host_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                        fsdp_stretches to, fsdp_transfer *out) {
+                        fsdp_segments to, fsdp_transfer *out) {
     host_transport *h = of(t);
     const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     int rank;
@@ -188,12 +188,12 @@ static void host_gather(fsdp_transport *t, fsdp_group group, kernels_type type, 
     c->places = to;
     c->summed = false;
     if (bytes) h->k->download(h->k, place, own, bytes);
-    h->mpi.gather(&h->mpi, group, type, place, (fsdp_stretches){c->to, to.counts, to.starts},
+    h->mpi.gather(&h->mpi, group, type, place, (fsdp_segments){c->to, to.counts, to.starts},
                   &c->inner);
 }
 
-static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
-                          fsdp_stretches to, fsdp_transfer *out) {
+static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_segments from, fsdp_segments to,
+                          fsdp_transfer *out) {
     host_transport *h = of(t);
     int rank;
     const int ranks = ranks_of(h, group, &rank);
@@ -204,8 +204,8 @@ static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches fr
     c->places = to;
     c->summed = false;
     if (bytes) h->k->download(h->k, c->from, from.at, bytes);
-    h->mpi.exchange(&h->mpi, group, (fsdp_stretches){c->from, from.counts, from.starts},
-                    (fsdp_stretches){c->to, to.counts, to.starts}, &c->inner);
+    h->mpi.exchange(&h->mpi, group, (fsdp_segments){c->from, from.counts, from.starts},
+                    (fsdp_segments){c->to, to.counts, to.starts}, &c->inner);
 }
 
 static void host_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
@@ -265,7 +265,7 @@ static void host_finish(fsdp_transport *t, fsdp_transfer *transfer) {
 
 static void host_destroy(fsdp_transport *t) {
     host_transport *h = of(t);
-    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++) {
+    for (size_t i = 0; i < FSDP_MAX_TRANSFERS; i++) {
         h->k->free_host(h->k, h->list[i].from);
         h->k->free_host(h->k, h->list[i].to);
     }

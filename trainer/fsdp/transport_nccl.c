@@ -41,8 +41,8 @@ typedef struct nccl_transport {
         ncclComm_t comm; /* NULL for a single rank; the world's for a group of all ranks */
     } groups[NCCL_GROUPS];
     uint64_t taken; /* one bit for each flight */
-    nccl_flight flights[FSDP_MOST_TRANSFERS];
-    const char **from; /* [ranks] for swap_stretches: sources and their element counts */
+    nccl_flight flights[FSDP_MAX_TRANSFERS];
+    const char **from; /* [ranks] for swap_segments: sources and their element counts */
     size_t *from_n;
     int *ones, *places; /* [ranks] for the first transfer: 1, 1 ... and 0, 1 ... */
     float *scratch;     /* [2 * ranks] on the device */
@@ -159,8 +159,8 @@ static void launched(nccl_transport *n, nccl_flight *f) {
 }
 
 /* Sends n->from_n[r] elements of n->from[r] to each rank r, and receives from each into `to`. */
-static void swap_stretches(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
-                           fsdp_stretches to) {
+static void swap_segments(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
+                          fsdp_segments to) {
     const int rank = n->groups[group].rank, ranks = n->groups[group].ranks;
     ncclComm_t comm = n->groups[group].comm;
     char *place = (char *)to.at + (size_t)to.starts[rank] * size;
@@ -195,7 +195,7 @@ static void nccl_narrow(fsdp_transport *t, uint16_t *to, const float *from, size
 
 /* Data in the host's memory are copied to their place first, and sent to the others from there. */
 static void nccl_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
-                        fsdp_stretches to, fsdp_transfer *out) {
+                        fsdp_segments to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
     nccl_flight *f = begin_flight(n, group, out);
     const int rank = n->groups[group].rank;
@@ -205,12 +205,12 @@ static void nccl_gather(fsdp_transport *t, fsdp_group group, kernels_type type, 
         n->from[r] = r == rank ? own : (const char *)to.at + (size_t)to.starts[rank] * size;
         n->from_n[r] = (size_t)to.counts[rank];
     }
-    swap_stretches(n, group, bf16 ? ncclBfloat16 : ncclFloat32, size, to);
+    swap_segments(n, group, bf16 ? ncclBfloat16 : ncclFloat32, size, to);
     launched(n, f);
 }
 
-static void nccl_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
-                          fsdp_stretches to, fsdp_transfer *out) {
+static void nccl_exchange(fsdp_transport *t, fsdp_group group, fsdp_segments from, fsdp_segments to,
+                          fsdp_transfer *out) {
     nccl_transport *n = of(t);
     nccl_flight *f = begin_flight(n, group, out);
     for (int r = 0; r < n->groups[group].ranks; r++) {
@@ -218,7 +218,7 @@ static void nccl_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches fr
         n->from[r] = NULL;
         if (n->from_n[r]) n->from[r] = (const char *)((const float *)from.at + from.starts[r]);
     }
-    swap_stretches(n, group, ncclFloat32, sizeof(float), to);
+    swap_segments(n, group, ncclFloat32, sizeof(float), to);
     launched(n, f);
 }
 
@@ -269,7 +269,7 @@ static void nccl_destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
     nccl_abort(n); /* no transfer is in flight, so this interrupts none */
     if (n->stream) cudaStreamDestroy(n->stream);
-    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
+    for (size_t i = 0; i < FSDP_MAX_TRANSFERS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);
     if (n->before) cudaEventDestroy(n->before);
     n->k->free(n->k, n->scratch);
@@ -286,7 +286,7 @@ static int make_stream(nccl_transport *n) {
         cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest) != cudaSuccess)
         return 1;
     bool failed = cudaEventCreateWithFlags(&n->before, cudaEventDisableTiming) != cudaSuccess;
-    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
+    for (size_t i = 0; i < FSDP_MAX_TRANSFERS; i++)
         failed |=
             cudaEventCreateWithFlags(&n->flights[i].done, cudaEventDisableTiming) != cudaSuccess;
     return failed;
@@ -334,8 +334,8 @@ static void connect_groups(fsdp_transport *t, int sums) {
     for (int g = 0; g < NCCL_GROUPS; g++) {
         float *to = n->scratch + n->groups[g].ranks;
         fsdp_transfer transfer = {0};
-        nccl_exchange(t, (fsdp_group)g, (fsdp_stretches){n->scratch, n->ones, n->places},
-                      (fsdp_stretches){to, n->ones, n->places}, &transfer);
+        nccl_exchange(t, (fsdp_group)g, (fsdp_segments){n->scratch, n->ones, n->places},
+                      (fsdp_segments){to, n->ones, n->places}, &transfer);
         nccl_finish(t, &transfer);
         if (!sums) continue;
         nccl_reduce_scatter(t, (fsdp_group)g, n->scratch, to, n->ones, &transfer);

@@ -163,7 +163,7 @@ static bool was_there(const launcher_budget *budget, const published_step *step)
     return false;
 }
 
-bool launcher_budget_told(launcher_budget *budget, int64_t step) {
+bool launcher_budget_record(launcher_budget *budget, int64_t step) {
     if (step <= budget->published) return false;
     budget->published = step;
     budget->used = 0;
@@ -173,7 +173,7 @@ bool launcher_budget_told(launcher_budget *budget, int64_t step) {
 static void count_new(void *ctx, const published_step *step) {
     launcher_budget *budget = ctx;
     if (step->step > budget->published && !was_there(budget, step))
-        launcher_budget_told(budget, step->step);
+        launcher_budget_record(budget, step->step);
 }
 
 bool launcher_budget_allows(launcher_budget *budget) {
@@ -183,7 +183,7 @@ bool launcher_budget_allows(launcher_budget *budget) {
     return true;
 }
 
-bool launcher_budget_goes_on(launcher_budget *budget) {
+bool launcher_budget_has_published(launcher_budget *budget) {
     visit_steps(budget->dirs, count_new, budget);
     return budget->published >= 0;
 }

@@ -47,11 +47,11 @@ void launcher_budget_end(launcher_budget *budget);
 
 /* Records that ranks have published this step. Returns true if it is newer than the run's earlier
  * steps. */
-bool launcher_budget_told(launcher_budget *budget, int64_t step);
+bool launcher_budget_record(launcher_budget *budget, int64_t step);
 /* To be called after a failure. Returns true if another start is allowed, and counts it. */
 bool launcher_budget_allows(launcher_budget *budget);
 /* Checks the stores for new steps. Returns true if this run has published a step, from which the
  * next start resumes. */
-bool launcher_budget_goes_on(launcher_budget *budget);
+bool launcher_budget_has_published(launcher_budget *budget);
 /* Returns the newest complete step of the stores that this host can see; -1: none. */
 int64_t launcher_budget_newest(const launcher_budget *budget);

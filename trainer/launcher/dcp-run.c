@@ -38,7 +38,7 @@ static bool all_hosts_answered(const launcher_job *job) {
 /* Returns true if the rank that ended first is likely to be the cause: it was killed, or ended by
  * exit() although it should have reported its status. */
 static bool is_first_to_blame(const launcher_job *job) {
-    return job->status > 128 || job->mpirun_lives || job->dead >= 0 || !job->told.tells;
+    return job->status > 128 || job->mpirun_lives || job->dead >= 0 || !job->end_report.reports;
 }
 
 static void report_failure(const launcher_start *start) {
@@ -50,7 +50,7 @@ static void report_failure(const launcher_start *start) {
     if (!job->mpirun_lives) fprintf(stderr, " with status %d", job->status);
     if (!job->mpirun_lives && job->status > 128 && sigabbrev_np(job->status - 128))
         fprintf(stderr, " (%s)", strsignal(job->status - 128));
-    if (is_first_to_blame(job) && first >= 0 && job->seen == job->ranks) {
+    if (is_first_to_blame(job) && first >= 0 && job->appeared == job->ranks) {
         const char *host = host_of(job, first);
         fprintf(stderr, "; rank %d, pid %d%s%s, ended %s", first, (int)job->members[first].pid,
                 host ? ", on " : "", host ? host : "",
@@ -69,7 +69,7 @@ static bool is_final(int status) {
  * one of its options. */
 static bool has_refused_options(const launcher_start *start) {
     const launcher_job *job = &start->job;
-    if (job->mpirun_lives || job->seen > 0 || job->status == PROGRAM_DONE ||
+    if (job->mpirun_lives || job->appeared > 0 || job->status == PROGRAM_DONE ||
         !launcher_mpirun_refuses(job->command))
         return false;
     fprintf(stderr,
@@ -85,18 +85,19 @@ static bool has_refused_options(const launcher_start *start) {
  * is also a failure, because it is the status of every uncaught Python exception. */
 static int judge_status(const launcher_start *start) {
     const launcher_job *job = &start->job;
-    const bool is_exception = job->status == PROGRAM_DIFFERS && job->launched && !job->told.tells;
+    const bool is_exception =
+        job->status == PROGRAM_DIFFERS && job->launched && !job->end_report.reports;
     const int status = is_exception ? PROGRAM_FAILED : job->status;
     if (launcher_job_is_done(job)) return PROGRAM_DONE;
     if (has_refused_options(start)) return PROGRAM_USAGE;
-    const bool ends_as_asked = status == PROGRAM_STOPPED && start->asked != RANKS_END_NONE;
+    const bool ends_as_asked = status == PROGRAM_STOPPED && start->end_request != RANKS_END_NONE;
     if (ends_as_asked && !start->is_killed) return status;
     const bool has_failed = job->mpirun_lives || job->dead >= 0 || job->lost ||
                             start->has_stalled || status == PROGRAM_DONE || !is_final(status);
     if (has_failed) report_failure(start);
     if (start->is_killed || has_failed) return PROGRAM_FAILED;
-    if (start->asked >= RANKS_END_STOP) return status;
-    if (!job->launched || !launcher_told_has(&job->told, status)) {
+    if (start->end_request >= RANKS_END_STOP) return status;
+    if (!job->launched || !launcher_end_report_has(&job->end_report, status)) {
         fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start->number,
                 status, job->launched ? "MPI's" : "mpirun's");
         return PROGRAM_FAILED;
@@ -109,7 +110,7 @@ static int judge_status(const launcher_start *start) {
 static void blame(launcher_run *run, const launcher_probe *missing) {
     const launcher_start *start = &run->start;
     const launcher_job *job = &start->job;
-    const launcher_probe *lost = &job->lost_answers;
+    const launcher_probe *lost = &job->lost_probe;
     for (size_t i = 0; i < missing->n; i++)
         if (!missing->reached[i]) launcher_cluster_host_lost(run->cluster, missing->hosts[i]);
     if (lost->n && !lost->reached[0])
@@ -128,15 +129,15 @@ static void judge_start(launcher_run *run, double over_at, const launcher_probe 
     start->status = judge_status(start);
     if (start->status == PROGRAM_FAILED) {
         launcher_recovery_notice(run, 0, over_at, false);
-        if (start->asked < RANKS_END_STOP) blame(run, missing);
+        if (start->end_request < RANKS_END_STOP) blame(run, missing);
     }
     const bool has_saved = start->status == PROGRAM_STOPPED;
-    if (has_saved && start->asked == RANKS_END_NONE && launcher_slurm_is_preempted())
-        start->asked = RANKS_END_REQUEUE;
+    if (has_saved && start->end_request == RANKS_END_NONE && launcher_slurm_is_preempted())
+        start->end_request = RANKS_END_REQUEUE;
     /* The ranks received the request to requeue after they had saved for a resize, perhaps only to
      * memory. So the next ranks receive it, too, and save as for SIGTERM. */
-    run->requeue_next = has_saved && start->handed_over && start->asked == RANKS_END_REQUEUE;
-    if (run->requeue_next) start->asked = RANKS_END_RESIZE;
+    run->requeue_next = has_saved && start->handed_over && start->end_request == RANKS_END_REQUEUE;
+    if (run->requeue_next) start->end_request = RANKS_END_RESIZE;
 }
 
 static void end_start(launcher_run *run) {
@@ -147,7 +148,7 @@ static void end_start(launcher_run *run) {
     launcher_probe_begin(&missing, LAUNCHER_PROBE_S);
     const int left = launcher_job_clear(&start->job, run->options->grace_s);
     launcher_probe_finish(&missing);
-    launcher_probe_finish(&start->job.lost_answers);
+    launcher_probe_finish(&start->job.lost_probe);
     if (left == 0) {
         launcher_recovery_ended(run);
         judge_start(run, over_at, &missing);
@@ -158,7 +159,7 @@ static void end_start(launcher_run *run) {
             "them before another start\n",
             start->number);
     start->status = PROGRAM_FAILED;
-    if (start->asked < RANKS_END_STOP) start->asked = RANKS_END_STOP;
+    if (start->end_request < RANKS_END_STOP) start->end_request = RANKS_END_STOP;
 }
 
 /* A start. */
@@ -179,7 +180,7 @@ static void set_variables(launcher_run *run) {
     unsetenv("DCP_RUN_RESTART");
     if (start->number == 1) return;
     setenv("DCP_RUN_TAKE_OVER", "1", 1);
-    if (launcher_budget_goes_on(&run->budget)) setenv("DCP_RUN_RESTART", "1", 1);
+    if (launcher_budget_has_published(&run->budget)) setenv("DCP_RUN_RESTART", "1", 1);
 }
 
 /* Starts the job of the present start. Returns 0, or an exit status after a message. */
@@ -214,7 +215,7 @@ static void next_start(launcher_run *run, const launcher_placement *placement, b
                        int ranks_before) {
     const int number = run->start.number + 1;
     assert(run->start.phase == LAUNCHER_BETWEEN);
-    snprintf(run->reason_before, sizeof run->reason_before, "%s", run->start.job.told.reason);
+    snprintf(run->reason_before, sizeof run->reason_before, "%s", run->start.job.end_report.reason);
     launcher_placement_free(&run->start.placement);
     run->start = (launcher_start){.number = number,
                                   .is_planned = is_planned,
@@ -229,7 +230,7 @@ static void next_start(launcher_run *run, const launcher_placement *placement, b
  * that repeats gets one restart, in case somebody has removed its cause. */
 static bool is_worth_another(launcher_run *run) {
     launcher_budget *budget = &run->budget;
-    const launcher_told *told = &run->start.job.told;
+    const launcher_end_report *told = &run->start.job.end_report;
     const int before = budget->used;
     char advice[512];
     if (told->is_final) {
@@ -284,7 +285,7 @@ static int take_listed_ranks(launcher_run *run) {
 /* Waits before the next start. Returns -1, or the exit status if the run was requested to end. */
 static int pause_before_next(launcher_run *run, double seconds) {
     if (!launcher_monitor_pause(run, seconds)) return -1;
-    return run->start.asked == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
+    return run->start.end_request == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
 }
 
 /* Does what is due between two starts. Returns -1 if there is to be another one, otherwise the exit
@@ -293,14 +294,14 @@ static int follow_up(launcher_run *run) {
     const launcher_start *start = &run->start;
     const int status = start->status;
     const bool is_unchangeable = status == PROGRAM_USAGE || status == PROGRAM_DIFFERS;
-    if (start->asked == RANKS_END_RESIZE && status == PROGRAM_STOPPED) return -1;
-    if (start->asked == RANKS_END_REQUEUE && status != PROGRAM_DONE && !is_unchangeable)
+    if (start->end_request == RANKS_END_RESIZE && status == PROGRAM_STOPPED) return -1;
+    if (start->end_request == RANKS_END_REQUEUE && status != PROGRAM_DONE && !is_unchangeable)
         return PROGRAM_REQUEUE;
     if (is_unchangeable)
         fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
                 start->number, status);
     if (is_final(status)) return status;
-    if (start->asked >= RANKS_END_STOP) return PROGRAM_FAILED;
+    if (start->end_request >= RANKS_END_STOP) return PROGRAM_FAILED;
     const int end = pause_before_next(run, 0);
     if (end >= 0) return end;
     if (!is_worth_another(run) || take_listed_ranks(run) != 0) return PROGRAM_FAILED;
@@ -352,10 +353,10 @@ static int supervise(launcher_run *run) {
         run_start(run);
         run->has_trained |= launcher_recovery_has_stepped(&run->recovery);
         ranks_before = 0;
-        if (start->asked < RANKS_END_STOP && (go_back(run) || try_others(run))) continue;
+        if (start->end_request < RANKS_END_STOP && (go_back(run) || try_others(run))) continue;
         status = follow_up(run);
         if (status >= 0) return status;
-        is_planned = start->asked == RANKS_END_RESIZE && start->status == PROGRAM_STOPPED;
+        is_planned = start->end_request == RANKS_END_RESIZE && start->status == PROGRAM_STOPPED;
         ranks_before = is_planned ? start->placement.ranks : 0;
     }
 }
@@ -390,12 +391,12 @@ static int open_and_supervise(launcher_run *run, const launcher_watched *dirs) {
     if (!status)
         status = launcher_control_open(&run->control, o->control, dirs->n ? dirs->at[0] : NULL);
     if (!status) {
-        launcher_folders_sweep();
+        launcher_folders_remove_stale();
         launcher_budget_begin(&run->budget, dirs, o->max_restarts);
         name_run();
         set_terminal(run->options);
         status = supervise(run);
-        launcher_recovery_sum_up(run);
+        launcher_recovery_summarize(run);
         launcher_placement_free(&run->start.placement);
         launcher_budget_end(&run->budget);
         launcher_control_close(run->control);
@@ -407,7 +408,7 @@ static int open_and_supervise(launcher_run *run, const launcher_watched *dirs) {
 static int run_program(launcher_options *options) {
     launcher_run run = {.options = options};
     launcher_agent_open_streams();
-    if (!launcher_processes_known())
+    if (!launcher_processes_are_visible())
         return program_fail(PROGRAM_FAILED, "/proc shows another PID namespace: mount a /proc for "
                                             "this one, as unshare --mount-proc does");
     if (launcher_signals_open(&run.signals) != 0)

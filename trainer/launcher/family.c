@@ -58,7 +58,7 @@ static int read_answer(int fd, double limit_s, char *text, size_t size) {
     }
 }
 
-int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size) {
+int launcher_capture_output(char *const *argv, double limit_s, char *text, size_t size) {
     int fd, status = 0;
     text[0] = '\0';
     const pid_t pid = start_program(argv, &fd);
@@ -70,7 +70,7 @@ int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t s
     return answered && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-bool launcher_ask_finds(const char *program) {
+bool launcher_program_exists(const char *program) {
     if (strchr(program, '/')) return access(program, X_OK) == 0;
     const char *path = getenv("PATH");
     for (const char *at = path ? path : "/usr/bin:/bin"; at;) {
@@ -97,7 +97,7 @@ static const launcher_family_remote by_orted = {
     .on = {"plm_rsh_no_tree_spawn", "orte_leave_session_attached"},
     .shell = "plm_rsh_agent",
     .shell_variable = "OMPI_MCA_plm_rsh_agent",
-    .asked = "ompi_info",
+    .shell_reporter = "ompi_info",
 };
 
 static const launcher_family_remote by_prted = {
@@ -129,7 +129,7 @@ static const launcher_family families[] = {
      .slots = " slots=",
      .pass = "-x",
      .quiet = "PRTE_MCA_prte_execute_quiet",
-     .told = &program_launchers[PROGRAM_BY_OPEN_MPI],
+     .rank_variables = &program_launchers[PROGRAM_BY_OPEN_MPI],
      .remote = &by_prted},
     {.name = "Open MPI 4",
      .banner = "(Open",
@@ -143,7 +143,7 @@ static const launcher_family families[] = {
      .slots = " slots=",
      .pass = "-x",
      .quiet = "OMPI_MCA_orte_execute_quiet",
-     .told = &program_launchers[PROGRAM_BY_OPEN_MPI],
+     .rank_variables = &program_launchers[PROGRAM_BY_OPEN_MPI],
      .remote = &by_orted},
     {.name = "MPICH",
      .banner = "HYDRA build details:",
@@ -156,7 +156,7 @@ static const launcher_family families[] = {
      .host_file = "-f",
      .slots = ":",
      .pass_list = "-genvlist",
-     .told = &program_launchers[PROGRAM_BY_PMI],
+     .rank_variables = &program_launchers[PROGRAM_BY_PMI],
      .bare_signals = true,
      .hands_mask_on = true,
      .remote = &by_hydra},
@@ -174,11 +174,11 @@ int launcher_family_find(const launcher_family **out) {
     char *const ask[] = {"mpirun", "--version", NULL};
     char text[4096];
     *out = NULL;
-    if (!launcher_ask_finds(ask[0]))
+    if (!launcher_program_exists(ask[0]))
         return program_fail(PROGRAM_FAILED,
                             "there is no mpirun in PATH: install the one of the MPI that the "
                             "program is built with (Debian: openmpi-bin, or mpich)");
-    const int status = launcher_ask_program(ask, ask_limit_s, text, sizeof text);
+    const int status = launcher_capture_output(ask, ask_limit_s, text, sizeof text);
     if (status != 0)
         return program_fail(PROGRAM_FAILED, "'mpirun --version' fails (status %d)", status);
     *out = launcher_family_of(text);

@@ -8,10 +8,10 @@
 
 /* Runs a program, and copies what it prints on stdout to `text`, cut to `size` bytes. Returns its
  * exit status; -1 if it is missing, was killed, or did not close its stdout within `limit_s`. */
-int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size);
+int launcher_capture_output(char *const *argv, double limit_s, char *text, size_t size);
 
 /* Returns true if the program exists and can be executed, as execvp finds it. */
-bool launcher_ask_finds(const char *program);
+bool launcher_program_exists(const char *program);
 
 /* One table holds everything that differs between the families: how each is recognized, what its
  * options are called, and which variables it sets for ranks. */
@@ -19,7 +19,7 @@ bool launcher_ask_finds(const char *program);
 /* How to make the mpirun of a family start an agent on other hosts in place of its daemon. */
 typedef struct launcher_family_remote {
     const char *shell_variable; /* the environment variable that names ssh or a similar program */
-    const char *asked;          /* a program that also reports that name; NULL: none */
+    const char *shell_reporter; /* a program that also reports that name; NULL: none */
     /* One way is to set parameters, each by the words `option` NAME VALUE. The members are NAMEs,
      * and the comments say what the VALUE is: */
     const char *option;
@@ -45,12 +45,12 @@ typedef struct launcher_family {
     const char *tag_end;  /* the text between the tag and the line */
     const char *one_host; /* starts all ranks on this host, however many there are */
     const char *host;     /* precedes NAME:SLOTS */
-    const char *host_file;        /* precedes the path of a file with one host per line */
-    const char *slots;            /* the text between a host's name and its slots there */
-    const char *pass;             /* precedes the name of a variable to pass to the ranks */
-    const char *pass_list;        /* precedes all such names, with commas between them */
-    const char *quiet;            /* a variable; 1 makes mpirun print only what the ranks print */
-    const program_launcher *told; /* the variables that mpirun sets for the ranks */
+    const char *host_file; /* precedes the path of a file with one host per line */
+    const char *slots;     /* the text between a host's name and its slots there */
+    const char *pass;      /* precedes the name of a variable to pass to the ranks */
+    const char *pass_list; /* precedes all such names, with commas between them */
+    const char *quiet;     /* a variable; 1 makes mpirun print only what the ranks print */
+    const program_launcher *rank_variables; /* the variables that mpirun sets for the ranks */
     bool bare_signals;  /* if a signal kills a rank, mpirun's status is the signal's number */
     bool hands_mask_on; /* ranks inherit mpirun's mask of blocked signals */
     const launcher_family_remote *remote;

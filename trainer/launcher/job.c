@@ -16,7 +16,7 @@
 enum { BEGUN = 1, ENDED = 2 };
 
 /* Only the first reason counts. "final: " at its beginning rules out a restart. */
-static void take_reason(launcher_told *told, const char *reason) {
+static void take_reason(launcher_end_report *told, const char *reason) {
     static const char final[] = "final: ";
     if (*told->reason) return;
     told->is_final = strncmp(reason, final, sizeof final - 1) == 0;
@@ -24,19 +24,19 @@ static void take_reason(launcher_told *told, const char *reason) {
              reason + (told->is_final ? sizeof final - 1 : 0));
 }
 
-static void take_word(launcher_told *told, long word) {
-    if (word >= BEGUN) told->tells = true;
+static void take_word(launcher_end_report *told, long word) {
+    if (word >= BEGUN) told->reports = true;
     if (word >= ENDED && word - ENDED < (long)(sizeof told->statuses / sizeof *told->statuses))
         told->statuses[word - ENDED] = true;
 }
 
-bool launcher_told_has(const launcher_told *told, int status) {
+bool launcher_end_report_has(const launcher_end_report *told, int status) {
     const int n = sizeof told->statuses / sizeof *told->statuses;
-    return !told->tells || (status >= 0 && status < n && told->statuses[status]);
+    return !told->reports || (status >= 0 && status < n && told->statuses[status]);
 }
 
 /* Returns true if some rank has reported the status with which it ends. */
-static bool some_have_ended(const launcher_told *told) {
+static bool some_have_ended(const launcher_end_report *told) {
     return memchr(told->statuses, 1, sizeof told->statuses) != NULL;
 }
 
@@ -94,15 +94,16 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
                                 .output = output};
     bool failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
     launcher_channel channel;
-    if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, family->told->rank,
-                                        launcher_mpirun_exec, &command) != 0) {
+    if (!failed &&
+        launcher_guard_start(&job->guard, &channel, &job->folders, family->rank_variables->rank,
+                             launcher_mpirun_exec, &command) != 0) {
         fprintf(stderr, "dcp-run: cannot start mpirun: %s\n", strerror(errno));
         failed = true;
     }
     free(command.starter_words);
     job->command = command.argv;
     if (failed) return fail_to_start(job);
-    launcher_mpirun_forget_program(&command);
+    launcher_mpirun_remove_program(&command);
     if (output) launcher_output_started(output);
     launcher_link_open(&job->links[0], channel.fd, false);
     job->links[0].host = job->local;
@@ -136,7 +137,7 @@ static void take_ends(launcher_job *job) {
         if (ended.fd < 0 || poll(&ended, 1, 0) != 1) continue;
         close(ended.fd);
         job->members[r].fd = -1;
-        launcher_job_tell_local(job, "wake_child");
+        launcher_job_send_local(job, "wake_child");
     }
 }
 
@@ -178,7 +179,7 @@ static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) 
     job->remote_up++;
     const json_t *earlier;
     size_t i;
-    json_array_foreach(job->said, i, earlier)
+    json_array_foreach(job->sent, i, earlier)
         launcher_link_send(link, json_incref((json_t *)earlier));
 }
 
@@ -191,16 +192,16 @@ static void take_rank(launcher_job *job, const launcher_link *link, const json_t
     const launcher_process process = {
         .pid = member->pid, .start = (unsigned long long)launcher_message_number(m, "start", 0)};
     if (!link->is_remote) member->fd = launcher_processes_open(&process);
-    job->seen++;
+    job->appeared++;
     job->alive++;
     job->launched = true;
-    if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
+    if (job->appeared == job->ranks) launcher_job_send(job, json_pack("{s:s}", "kind", "found"));
 }
 
 /* Records a value of ranks_board_entry.told, which may include the status of the rank. */
 static void take_told(launcher_job *job, json_int_t rank, long word) {
     if (word == ENDED + PROGRAM_DONE) job->members[rank].is_done = true;
-    take_word(&job->told, word);
+    take_word(&job->end_report, word);
 }
 
 static void take_gone(launcher_job *job, const json_t *m) {
@@ -210,7 +211,7 @@ static void take_gone(launcher_job *job, const json_t *m) {
     job->members[rank].is_gone = true;
     job->alive--;
     if (job->first_gone < 0) job->first_gone = (int)rank;
-    if (word == BEGUN && job->dead < 0 && !some_have_ended(&job->told)) job->dead = (int)rank;
+    if (word == BEGUN && job->dead < 0 && !some_have_ended(&job->end_report)) job->dead = (int)rank;
     take_told(job, rank, (long)word);
 }
 
@@ -221,10 +222,10 @@ static void take_board(launcher_job *job, const json_t *m) {
     if (*resumed) snprintf(job->resumed, sizeof job->resumed, "%s", resumed);
     json_array_foreach(json_object_get(m, "ranks"), i, packed) {
         int rank;
-        launcher_seen seen;
+        launcher_rank_report seen;
         if (launcher_board_unpack(packed, &rank, &seen) != 0 || rank < 0 || rank >= job->ranks)
             continue;
-        job->members[rank].seen = seen;
+        job->members[rank].report = seen;
         take_told(job, rank, (long)seen.told);
     }
 }
@@ -244,21 +245,21 @@ static void take_clear(launcher_job *job, launcher_link *link, const json_t *m) 
     const json_t *word;
     size_t i;
     link->state = LAUNCHER_LINK_CLEAR;
-    take_reason(&job->told, launcher_message_text(m, "reason"));
+    take_reason(&job->end_report, launcher_message_text(m, "reason"));
     json_array_foreach(json_object_get(m, "told"), i, word)
-        take_word(&job->told, (long)json_integer_value(word));
+        take_word(&job->end_report, (long)json_integer_value(word));
 }
 
 static void take_stacks(launcher_job *job, const launcher_link *link, const json_t *m) {
     char *titled = NULL;
-    if (job->stacks_asked > 0) job->stacks_asked--;
+    if (job->stacks_pending > 0) job->stacks_pending--;
     if (asprintf(&titled, "dcp-run: stacks of the ranks%s%s:\n%s", link->host ? " on " : "",
                  link->host ? link->host : "", launcher_message_text(m, "text")) >= 0)
         launcher_output_stacks(job->output, titled);
     free(titled);
 }
 
-static void tell_stuck(const launcher_link *link, const json_t *m) {
+static void report_stuck(const launcher_link *link, const json_t *m) {
     fprintf(stderr, "dcp-run: process %s%s%s: SIGKILL does not end it\n",
             launcher_message_text(m, "what"), link->is_remote ? " on " : "",
             link->is_remote ? link->host : "");
@@ -282,7 +283,7 @@ static void take_message(launcher_job *job, launcher_link *link, const json_t *m
     if (launcher_message_is(m, "child")) take_child(job, link, m);
     if (launcher_message_is(m, "clear")) take_clear(job, link, m);
     if (launcher_message_is(m, "stacks")) take_stacks(job, link, m);
-    if (launcher_message_is(m, "stuck")) tell_stuck(link, m);
+    if (launcher_message_is(m, "stuck")) report_stuck(link, m);
 }
 
 static void accept_agents(launcher_job *job) {
@@ -312,7 +313,7 @@ static void forget_strangers(launcher_job *job) {
 }
 
 static void take_loss(launcher_job *job, launcher_link *link) {
-    link->is_told = true;
+    link->loss_is_reported = true;
     if (!link->is_remote) {
         job->mpirun_lives = false;
         fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
@@ -320,7 +321,7 @@ static void take_loss(launcher_job *job, launcher_link *link) {
     }
     if (job->lost || job->dead >= 0 || launcher_job_is_done(job)) return;
     job->lost = link->host;
-    job->alive_at = link->heard;
+    job->alive_at = link->received_at;
     fprintf(stderr, "dcp-run: host %s is lost: dcp-run received nothing from it for %.1f s\n",
             job->lost, program_now_s() - job->alive_at);
 }
@@ -329,7 +330,7 @@ static void take_loss(launcher_job *job, launcher_link *link) {
  * of Open MPI 5 ends with 0 even if it has lost a host. */
 static bool is_believed(const launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
-        if (job->members[r].seen.told && !job->members[r].is_done) return false;
+        if (job->members[r].report.told && !job->members[r].is_done) return false;
     return job->status == PROGRAM_DONE;
 }
 
@@ -341,7 +342,7 @@ bool launcher_job_is_done(const launcher_job *job) {
     return true;
 }
 
-void launcher_job_hear(launcher_job *job) {
+void launcher_job_receive(launcher_job *job) {
     accept_agents(job);
     take_ends(job);
     for (size_t i = 0; i < job->n_links; i++) {
@@ -350,39 +351,40 @@ void launcher_job_hear(launcher_job *job) {
             take_message(job, link, m);
             json_decref(m);
         }
-        launcher_link_keep(link);
-        if (link->state == LAUNCHER_LINK_LOST && (link->host || !link->is_remote) && !link->is_told)
+        launcher_link_maintain(link);
+        if (link->state == LAUNCHER_LINK_LOST && (link->host || !link->is_remote) &&
+            !link->loss_is_reported)
             take_loss(job, link);
     }
     forget_strangers(job);
 }
 
-void launcher_job_tell(launcher_job *job, json_t *message) {
+void launcher_job_send(launcher_job *job, json_t *message) {
     for (size_t i = 0; i < job->n_links; i++)
         if (job->links[i].state == LAUNCHER_LINK_UP)
             launcher_link_send(&job->links[i], json_incref(message));
     if (job->remote_up < job->remote_hosts) {
-        if (!job->said) job->said = json_array();
-        json_array_append(job->said, message);
+        if (!job->sent) job->sent = json_array();
+        json_array_append(job->sent, message);
     }
     json_decref(message);
 }
 
-void launcher_job_tell_local(launcher_job *job, const char *kind) {
+void launcher_job_send_local(launcher_job *job, const char *kind) {
     launcher_guard_wake(&job->guard);
     launcher_channel_send(&job->links[0].channel, json_pack("{s:s}", "kind", kind));
 }
 
 void launcher_job_signal_ranks(launcher_job *job, int signal) {
     launcher_guard_wake(&job->guard);
-    launcher_job_tell(job, json_pack("{s:s,s:i}", "kind", "signal", "signal", signal));
+    launcher_job_send(job, json_pack("{s:s,s:i}", "kind", "signal", "signal", signal));
 }
 
-void launcher_job_ask_stacks(launcher_job *job, int limit_s) {
-    job->stacks_asked = 0;
+void launcher_job_request_stacks(launcher_job *job, int limit_s) {
+    job->stacks_pending = 0;
     for (size_t i = 0; i < job->n_links; i++)
-        job->stacks_asked += job->links[i].state == LAUNCHER_LINK_UP;
-    launcher_job_tell(job, json_pack("{s:s,s:i}", "kind", "stacks", "limit", limit_s));
+        job->stacks_pending += job->links[i].state == LAUNCHER_LINK_UP;
+    launcher_job_send(job, json_pack("{s:s,s:i}", "kind", "stacks", "limit", limit_s));
 }
 
 void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing) {
@@ -416,7 +418,7 @@ static int wait_for_agents(launcher_job *job, double end) {
         const size_t n = launcher_job_list(job, polled, sizeof polled / sizeof *polled);
         launcher_guard_wake(&job->guard);
         poll(polled, n, LOOK_MS);
-        launcher_job_hear(job);
+        launcher_job_receive(job);
     }
 }
 
@@ -437,7 +439,7 @@ int launcher_job_clear(launcher_job *job, double limit_s) {
     const double patience = LAUNCHER_PATIENCE_S + 0.5; /* agents report what is stuck before that */
     const double end = program_now_s() + (limit_s > patience ? limit_s : patience);
     launcher_guard_wake(&job->guard);
-    launcher_job_tell(job, json_pack("{s:s}", "kind", "end"));
+    launcher_job_send(job, json_pack("{s:s}", "kind", "end"));
     int left = wait_for_agents(job, end);
     for (size_t i = 0; i < job->n_links; i++) launcher_link_close(&job->links[i]);
     job->n_links = 0;
@@ -454,7 +456,7 @@ int launcher_job_clear(launcher_job *job, double limit_s) {
 void launcher_job_free(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) close(job->members[r].fd);
-    json_decref(job->said);
+    json_decref(job->sent);
     launcher_mpirun_free(job->command);
     free(job->members);
     free(job->links);

@@ -41,16 +41,16 @@ void launcher_probe_finish(launcher_probe *probe);
 enum { LAUNCHER_REASON = 1280 };
 
 /* The reports of the ranks about the end of a start. */
-typedef struct launcher_told {
+typedef struct launcher_end_report {
     char reason[LAUNCHER_REASON]; /* why they failed; "": they gave no reason */
     bool is_final;                /* they request that no restart be tried */
-    bool tells;                   /* some rank reports its status */
+    bool reports;                 /* some rank reports its status */
     bool statuses[256];           /* the statuses that ranks have reported */
-} launcher_told;
+} launcher_end_report;
 
 /* Returns true if `status` may be a rank's: a rank has reported it, or the program does not report
  * any statuses. */
-bool launcher_told_has(const launcher_told *told, int status);
+bool launcher_end_report_has(const launcher_end_report *told, int status);
 
 typedef struct launcher_rank {
     pid_t pid; /* 0: has not appeared */
@@ -58,7 +58,7 @@ typedef struct launcher_rank {
     bool is_gone;
     bool is_done;     /* it has reported that it ends with status 0 */
     const char *host; /* its host, as the placement names it; NULL: this host */
-    launcher_seen seen;
+    launcher_rank_report report;
 } launcher_rank;
 
 typedef struct launcher_job {
@@ -71,23 +71,23 @@ typedef struct launcher_job {
     size_t n_links;
     size_t remote_hosts,
         remote_up; /* other hosts with ranks; how many of their agents have connected */
-    json_t *said;  /* messages to all agents so far, to be sent to agents that connect later */
+    json_t *sent;  /* messages to all agents so far, to be sent to agents that connect later */
     bool mpirun_lives;
     bool bare_signals; /* as in launcher_family */
     int status;        /* mpirun's exit status; 128 + signal if one killed it */
     int ranks;
-    int seen;                       /* ranks that have appeared */
+    int appeared;                   /* ranks that have appeared */
     int alive;                      /* ranks that have appeared and are not known to be gone */
     bool launched;                  /* mpirun has started ranks */
     int first_gone;                 /* the rank that ended first; -1: none yet */
     int dead;                       /* a rank that ended without reporting its status; -1: none */
     const char *lost;               /* a host whose agent is lost; NULL: none */
     double alive_at;                /* the time of the last message from that host */
-    launcher_probe lost_answers;    /* a probe of that host */
+    launcher_probe lost_probe;      /* a probe of that host */
     char resumed[RANKS_BOARD_TEXT]; /* where the ranks resumed; "": not reported (yet) */
-    int stacks_asked;               /* agents that have yet to send stacks */
+    int stacks_pending;             /* agents that have yet to send stacks */
     launcher_output *output;        /* for --logs; NULL: none */
-    launcher_told told;
+    launcher_end_report end_report;
     char **command; /* mpirun's command line without the program; freed by launcher_job_free */
     launcher_rank *members; /* [ranks] */
 } launcher_job;
@@ -102,16 +102,16 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
 /* Lists descriptors to poll, at most `room`; returns how many. */
 size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t room);
 /* Receives the messages of agents. */
-void launcher_job_hear(launcher_job *job);
+void launcher_job_receive(launcher_job *job);
 
 /* Sends a message, which is freed, to all agents, also to those that connect later. */
-void launcher_job_tell(launcher_job *job, json_t *message);
+void launcher_job_send(launcher_job *job, json_t *message);
 /* Sends a message of this kind to the agent of this host. */
-void launcher_job_tell_local(launcher_job *job, const char *kind);
+void launcher_job_send_local(launcher_job *job, const char *kind);
 /* Sends a signal to every rank that lives; SIGTERM also to those that appear later. */
 void launcher_job_signal_ranks(launcher_job *job, int signal);
 /* Requests the stacks of all ranks, which are printed when they arrive. */
-void launcher_job_ask_stacks(launcher_job *job, int limit_s);
+void launcher_job_request_stacks(launcher_job *job, int limit_s);
 
 /* Returns true if all ranks have ended well, as shown by their own reports, or by mpirun's status
  * if the program reports nothing. The start is then done, whatever happens to agents, hosts and

@@ -26,23 +26,24 @@
 
 void launcher_link_open(launcher_link *link, int fd, bool is_remote) {
     const double now = program_now_s();
-    *link = (launcher_link){.is_remote = is_remote, .heard = now, .said = now};
+    *link = (launcher_link){.is_remote = is_remote, .received_at = now, .sent_at = now};
     launcher_channel_open(&link->channel, fd);
 }
 
 void launcher_link_close(launcher_link *link) { launcher_channel_close(&link->channel); }
 
 void launcher_link_send(launcher_link *link, json_t *message) {
-    link->said = program_now_s();
+    link->sent_at = program_now_s();
     launcher_channel_send(&link->channel, message);
 }
 
 /* Sends heartbeats only while it receives messages: a heartbeat to a silent host would extend the
  * lease of the ranks there. */
-void launcher_link_keep(launcher_link *link) {
+void launcher_link_maintain(launcher_link *link) {
     launcher_channel_flush(&link->channel);
-    if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->heard < link->said) return;
-    if (program_now_s() - link->said < LAUNCHER_BEAT_S) return;
+    if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->received_at < link->sent_at)
+        return;
+    if (program_now_s() - link->sent_at < LAUNCHER_BEAT_S) return;
     launcher_link_send(link, json_pack("{s:s}", "kind", "beat"));
 }
 
@@ -50,10 +51,11 @@ json_t *launcher_link_next(launcher_link *link) {
     launcher_channel_receive(&link->channel);
     json_t *message = launcher_channel_next(&link->channel);
     if (message) {
-        link->heard = program_now_s();
+        link->received_at = program_now_s();
         return message;
     }
-    const bool is_silent = link->is_remote && program_now_s() - link->heard > LAUNCHER_LEASE_S;
+    const bool is_silent =
+        link->is_remote && program_now_s() - link->received_at > LAUNCHER_LEASE_S;
     if (link->channel.fd >= 0 && !is_silent) return NULL;
     if (link->state != LAUNCHER_LINK_CLEAR) link->state = LAUNCHER_LINK_LOST;
     launcher_channel_close(&link->channel);
@@ -62,7 +64,7 @@ json_t *launcher_link_next(launcher_link *link) {
 
 double launcher_link_safe_at(const launcher_link *link) {
     if (link->state != LAUNCHER_LINK_LOST || !link->is_remote) return 0;
-    return link->said + LAUNCHER_LEASE_S + 1; /* 1 s for the agent to kill them */
+    return link->sent_at + LAUNCHER_LEASE_S + 1; /* 1 s for the agent to kill them */
 }
 
 enum { BACKLOG = 512 };
@@ -194,7 +196,7 @@ typedef struct marked_job {
     bool tell;
 } marked_job;
 
-static void tell_alive(void *ctx, const launcher_process *process) {
+static void report_alive(void *ctx, const launcher_process *process) {
     (void)ctx;
     char *what = launcher_processes_describe(process->pid);
     if (what) fprintf(stderr, "dcp-run: process %s: SIGKILL does not end it\n", what);
@@ -214,8 +216,8 @@ static void kill_marked(void *ctx, const launcher_process *child) {
         launcher_processes_kill(NULL, child);
     }
     if (!is_left || !job->tell) return;
-    tell_alive(NULL, child);
-    launcher_processes_visit_below(child->pid, 0, tell_alive, NULL);
+    report_alive(NULL, child);
+    launcher_processes_visit_below(child->pid, 0, report_alive, NULL);
 }
 
 /* Kills the job's processes after the agent was killed and they became children of dcp-run. */

@@ -22,10 +22,10 @@ typedef enum launcher_link_state {
 typedef struct launcher_link {
     launcher_channel channel;
     launcher_link_state state;
-    const char *host;   /* the host's name in the placement; NULL: not known yet */
-    bool is_remote;     /* the agent is on another host: heartbeats are exchanged */
-    bool is_told;       /* its loss has been reported */
-    double heard, said; /* when a message was last received, and sent */
+    const char *host;            /* the host's name in the placement; NULL: not known yet */
+    bool is_remote;              /* the agent is on another host: heartbeats are exchanged */
+    bool loss_is_reported;       /* its loss has been reported */
+    double received_at, sent_at; /* when a message was last received, and sent */
 } launcher_link;
 
 void launcher_link_open(launcher_link *link, int fd, bool is_remote);
@@ -33,7 +33,7 @@ void launcher_link_close(launcher_link *link);
 /* Sends `message`, which is freed. */
 void launcher_link_send(launcher_link *link, json_t *message);
 /* Sends a heartbeat if one is due, and what could not be sent before. */
-void launcher_link_keep(launcher_link *link);
+void launcher_link_maintain(launcher_link *link);
 /* Returns the next message; NULL: none now. If the agent is gone, or has been silent for
  * LAUNCHER_LEASE_S, the link becomes lost, unless it was clear. */
 json_t *launcher_link_next(launcher_link *link);

@@ -93,8 +93,8 @@ static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launch
     return n;
 }
 
-void launcher_tagged_take(launcher_tagged *tagged, const char *bytes, size_t n,
-                          launcher_tagged_fn take, void *ctx) {
+void launcher_tagged_split(launcher_tagged *tagged, const char *bytes, size_t n,
+                           launcher_tagged_fn take, void *ctx) {
     while (n > 0 && tagged->n_held > 0) { /* add bytes until it is clear if they are a tag */
         char held[LAUNCHER_TAG_BYTES];
         const size_t n_held = tagged->n_held + 1;
@@ -179,7 +179,7 @@ static void close_logs(launcher_output *o) {
     }
 }
 
-static void tell_log_failure(launcher_output *o, const char *path) {
+static void report_log_failure(launcher_output *o, const char *path) {
     if (!o->log_failed) program_note("cannot write the log %s: %s", path, strerror(errno));
     o->log_failed = true;
 }
@@ -191,13 +191,13 @@ static FILE *open_log(launcher_output *o, int i) {
         close_logs(o);
         o->logs[i] = fopen(log_path(o, i), "ae");
     }
-    if (!o->logs[i]) tell_log_failure(o, log_path(o, i));
+    if (!o->logs[i]) report_log_failure(o, log_path(o, i));
     return o->logs[i];
 }
 
 static void flush_logs(launcher_output *o) {
     for (int i = 0; i <= o->ranks; i++)
-        if (o->logs[i] && fflush(o->logs[i]) != 0) tell_log_failure(o, log_path(o, i));
+        if (o->logs[i] && fflush(o->logs[i]) != 0) report_log_failure(o, log_path(o, i));
 }
 
 /* The console. */
@@ -289,7 +289,7 @@ static void put_line(output_stream *s, int i, const char *text, size_t n) {
     FILE *log = open_log(o, i);
     if (log && (fwrite(time, 1, n_time, log) < n_time || fwrite(text, 1, n, log) < n ||
                 fputc('\n', log) == EOF))
-        tell_log_failure(o, log_path(o, i));
+        report_log_failure(o, log_path(o, i));
     if (s->console < 0) return;
     if (s->is_stuck) {
         s->left_out++;
@@ -343,7 +343,7 @@ static bool read_stream(output_stream *s) {
     static char bytes[READ_BYTES];
     if (s->reader < 0) return false;
     const ssize_t n = read(s->reader, bytes, sizeof bytes);
-    if (n > 0) launcher_tagged_take(&s->tagged, bytes, (size_t)n, take_part, s);
+    if (n > 0) launcher_tagged_split(&s->tagged, bytes, (size_t)n, take_part, s);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) end_stream(s);
     return n > 0;
 }
@@ -368,7 +368,7 @@ static void set_interest(launcher_output *o) {
     }
 }
 
-bool launcher_output_take(launcher_output *o) {
+bool launcher_output_forward(launcher_output *o) {
     output_stream *s = o->streams;
     bool more = true, left = false;
     for (int i = 0; i < READS_A_TAKE && more; i++) {
@@ -470,7 +470,7 @@ void launcher_output_stacks(launcher_output *o, const char *text) {
     if (!o) return;
     FILE *file = fopen(file_path(o, "stacks.log"), "ae");
     if (file) fputs(text, file);
-    if (!file || fclose(file) != 0) tell_log_failure(o, file_path(o, "stacks.log"));
+    if (!file || fclose(file) != 0) report_log_failure(o, file_path(o, "stacks.log"));
 }
 
 void launcher_output_close(launcher_output *o) {

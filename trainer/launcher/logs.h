@@ -21,8 +21,8 @@ typedef struct launcher_tagged {
 typedef void (*launcher_tagged_fn)(void *ctx, int rank, const char *text, size_t n);
 
 /* Splits the next bytes of the stream, which may begin and end anywhere, even inside a tag. */
-void launcher_tagged_take(launcher_tagged *tagged, const char *bytes, size_t n,
-                          launcher_tagged_fn take, void *ctx);
+void launcher_tagged_split(launcher_tagged *tagged, const char *bytes, size_t n,
+                           launcher_tagged_fn take, void *ctx);
 
 /* Passes bytes that are still held back to `take`; to be called when the stream has ended. */
 void launcher_tagged_end(launcher_tagged *tagged, launcher_tagged_fn take, void *ctx);
@@ -60,7 +60,7 @@ int launcher_output_fd(const launcher_output *output);
  * seconds, reading continues, and lines are left out on the console (and counted), but not in the
  * files. To be called when the descriptor is readable, and about once per second. Returns false if
  * both pipes have ended and everything is written. */
-bool launcher_output_take(launcher_output *output);
+bool launcher_output_forward(launcher_output *output);
 
 /* Writes stacks to stderr and to DIR/start-K/stacks.log. `output` may be NULL: only stderr. */
 void launcher_output_stacks(launcher_output *output, const char *text);

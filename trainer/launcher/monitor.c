@@ -42,10 +42,10 @@ static void print_start(launcher_start *start) {
     fprintf(out, "dcp-run: start %d, %d ranks, pids", start->number, job->ranks);
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(out, " %d", (int)job->members[r].pid);
-    if (job->seen == 0)
+    if (job->appeared == 0)
         fprintf(out, " (ended at once)");
-    else if (job->seen < job->ranks)
-        fprintf(out, " (%d ended at once)", job->ranks - job->seen);
+    else if (job->appeared < job->ranks)
+        fprintf(out, " (%d ended at once)", job->ranks - job->appeared);
     fputc('\n', out);
     /* in one write, because the ranks write to stderr as well */
     if (fclose(out) == 0) fwrite(line, 1, bytes, stderr);
@@ -61,15 +61,15 @@ static void announce(launcher_run *run) {
 
 static void look_for_ranks(launcher_run *run) {
     launcher_start *start = &run->start;
-    const bool has_found = start->job.seen > start->n_seen;
-    start->n_seen = start->job.seen;
+    const bool has_found = start->job.appeared > start->n_appeared;
+    start->n_appeared = start->job.appeared;
     if (start->is_announced) return;
-    if (has_found || (start->job.launched && start->due[LAUNCHER_DUE_SETTLED] == 0))
-        launcher_start_set_due(start, LAUNCHER_DUE_SETTLED, SETTLE_MS * 1e-3);
+    if (has_found || (start->job.launched && start->due[LAUNCHER_DUE_APPEARED] == 0))
+        launcher_start_set_due(start, LAUNCHER_DUE_APPEARED, SETTLE_MS * 1e-3);
 }
 
 static bool all_have_appeared(const launcher_run *run) {
-    return run->start.job.seen == run->start.job.ranks;
+    return run->start.job.appeared == run->start.job.ranks;
 }
 
 static void begin_running(launcher_run *run) { run->start.phase = LAUNCHER_RUNNING; }
@@ -79,20 +79,20 @@ static void take_reports(launcher_run *run) {
     launcher_start *start = &run->start;
     const double now = program_now_s();
     for (int r = 0; r < start->job.ranks; r++) {
-        const launcher_seen *seen = &start->job.members[r].seen;
+        const launcher_rank_report *seen = &start->job.members[r].report;
         const launcher_beat beat = {.progress = seen->progress,
                                     .step = seen->step,
                                     .micro_batch = seen->micro_batch,
                                     .phase = seen->phase,
                                     .slowest_s = (double)seen->slowest_ns * 1e-9};
         if (seen->told) launcher_stall_beat(&start->stall, r, &beat, now);
-        if (seen->published && launcher_budget_told(&run->budget, (int64_t)seen->published - 1))
+        if (seen->published && launcher_budget_record(&run->budget, (int64_t)seen->published - 1))
             launcher_cluster_progressed(run->cluster);
     }
     start->due[LAUNCHER_DUE_STALL] =
-        start->asked < RANKS_END_STOP ? launcher_stall_deadline(&start->stall) : 0;
+        start->end_request < RANKS_END_STOP ? launcher_stall_deadline(&start->stall) : 0;
     launcher_requests_answer(run, LAUNCHER_NEWS_REPORTS);
-    if (launcher_recovery_look(run) && !start->handed_over)
+    if (launcher_recovery_update(run) && !start->handed_over)
         launcher_requests_answer(run, LAUNCHER_NEWS_STEPPED);
 }
 
@@ -106,8 +106,8 @@ static void fail_start(launcher_run *run, double alive_at) {
     launcher_recovery_notice(run, alive_at, program_now_s(), false);
     launcher_start_set_due(start, LAUNCHER_DUE_DRAINED, DRAIN_S);
     launcher_guard_wake(&start->job.guard);
-    launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
-    launcher_job_tell_local(&start->job, "wake_child");
+    launcher_job_send(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
+    launcher_job_send_local(&start->job, "wake_child");
 }
 
 static bool has_dead_rank(const launcher_run *run) { return run->start.job.dead >= 0; }
@@ -121,9 +121,9 @@ static bool has_lost_host(const launcher_run *run) {
 static void fail_by_host(launcher_run *run) {
     launcher_job *job = &run->start.job;
     const bool is_silent = program_now_s() - job->alive_at >= LAUNCHER_LEASE_S;
-    job->lost_answers.family = run->family;
-    job->lost_answers.hosts[job->lost_answers.n++] = job->lost;
-    launcher_probe_begin(&job->lost_answers, is_silent ? SILENT_S : LAUNCHER_PROBE_S);
+    job->lost_probe.family = run->family;
+    job->lost_probe.hosts[job->lost_probe.n++] = job->lost;
+    launcher_probe_begin(&job->lost_probe, is_silent ? SILENT_S : LAUNCHER_PROBE_S);
     fail_start(run, job->alive_at);
 }
 
@@ -141,7 +141,7 @@ static void fail_by_silence(launcher_run *run) {
 
 /* Stalls. */
 
-static bool is_wanted(const launcher_run *run) { return run->start.asked < RANKS_END_STOP; }
+static bool is_wanted(const launcher_run *run) { return run->start.end_request < RANKS_END_STOP; }
 
 /* No rank makes progress: requests the stacks of all of them. */
 static void begin_stall(launcher_run *run) {
@@ -154,20 +154,20 @@ static void begin_stall(launcher_run *run) {
             program_now_s() - start->stall.moved_at);
     if (behind >= 0)
         fprintf(stderr, "; rank %d is behind: step %llu, micro-batch %llu", behind,
-                (unsigned long long)start->job.members[behind].seen.step,
-                (unsigned long long)start->job.members[behind].seen.micro_batch);
+                (unsigned long long)start->job.members[behind].report.step,
+                (unsigned long long)start->job.members[behind].report.micro_batch);
     fputc('\n', stderr);
     launcher_start_set_due(start, LAUNCHER_DUE_STACKS, ALL_STACKS_S);
-    launcher_job_ask_stacks(&start->job, STACKS_S);
+    launcher_job_request_stacks(&start->job, STACKS_S);
 }
 
-static bool has_all_stacks(const launcher_run *run) { return run->start.job.stacks_asked == 0; }
+static bool has_all_stacks(const launcher_run *run) { return run->start.job.stacks_pending == 0; }
 
 static void fail_by_stall(launcher_run *run) {
     const launcher_start *start = &run->start;
-    if (start->job.stacks_asked > 0)
+    if (start->job.stacks_pending > 0)
         fprintf(stderr, "dcp-run: %d hosts have not sent the stacks of their ranks within %d s\n",
-                start->job.stacks_asked, ALL_STACKS_S);
+                start->job.stacks_pending, ALL_STACKS_S);
     fail_start(run, start->stall.moved_at);
 }
 
@@ -200,9 +200,9 @@ static void watch_mpirun(launcher_run *run) {
 static void kill_ranks(launcher_start *start) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", start->number);
     if (start->job.alive == 0 || start->is_killed)
-        launcher_job_tell_local(&start->job, "kill_child");
+        launcher_job_send_local(&start->job, "kill_child");
     start->is_killed = true;
-    launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
+    launcher_job_send(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
 }
 
 /* To be called if all ranks have ended, but mpirun has not. The first call kills the processes that
@@ -211,11 +211,11 @@ static void kill_lingering(launcher_start *start) {
     if (start->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
                 start->number);
-        launcher_job_tell_local(&start->job, "kill_child");
+        launcher_job_send_local(&start->job, "kill_child");
     } else {
         fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n",
                 start->number);
-        launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_orphans"));
+        launcher_job_send(&start->job, json_pack("{s:s}", "kind", "kill_orphans"));
         start->orphans_killed = true;
     }
     launcher_start_set_due(start, LAUNCHER_DUE_LINGER, MPIRUN_LINGER_S);
@@ -227,7 +227,7 @@ static void kill_rest(launcher_run *run) {
         kill_lingering(start);
     else
         kill_ranks(start);
-    if (start->asked != RANKS_END_NONE)
+    if (start->end_request != RANKS_END_NONE)
         launcher_start_set_due(start, LAUNCHER_DUE_KILL, MPIRUN_LINGER_S);
 }
 
@@ -258,14 +258,14 @@ typedef struct start_event {
 
 /* Events of one wake-up are handled in this order. */
 static const start_event events[] = {
-    {.phases = UNDER_WAY, .act = launcher_requests_take_signals},
-    {.phases = BETWEEN, .act = launcher_requests_note_signals},
+    {.phases = UNDER_WAY, .act = launcher_requests_handle_signals},
+    {.phases = BETWEEN, .act = launcher_requests_record_signals},
     {.phases = UNDER_WAY, .act = look_for_ranks},
     {.phases = IN(LAUNCHER_STARTING), .happens = all_have_appeared, .act = begin_running},
     {.phases = UNDER_WAY, .happens = all_have_appeared, .act = announce},
-    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_SETTLED, .act = announce},
+    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_APPEARED, .act = announce},
     {.phases = UNDER_WAY, .act = take_reports},
-    {.phases = UNDER_WAY | BETWEEN, .act = launcher_requests_take},
+    {.phases = UNDER_WAY | BETWEEN, .act = launcher_requests_handle},
     {.phases = ALIVE, .happens = has_dead_rank, .act = fail_by_rank},
     {.phases = ALIVE, .happens = has_lost_host, .act = fail_by_host},
     {.phases = ALIVE,
@@ -347,8 +347,8 @@ void launcher_monitor_start(launcher_run *run) {
     if (run->requeue_next) launcher_requests_requeue(run, "requested during the last start", true);
     while (start->phase != LAUNCHER_BETWEEN) {
         sleep_until_event(run);
-        if (start->job.output) launcher_output_take(start->job.output);
-        launcher_job_hear(&start->job);
+        if (start->job.output) launcher_output_forward(start->job.output);
+        launcher_job_receive(&start->job);
         handle_events(run);
     }
     if (!start->is_announced) print_start(start);
@@ -359,11 +359,11 @@ bool launcher_monitor_pause(launcher_run *run, double seconds) {
     launcher_start *start = &run->start;
     assert(start->phase == LAUNCHER_BETWEEN);
     launcher_start_set_due(start, LAUNCHER_DUE_NEXT, seconds);
-    while (start->asked < RANKS_END_STOP && start->due[LAUNCHER_DUE_NEXT] > 0) {
+    while (start->end_request < RANKS_END_STOP && start->due[LAUNCHER_DUE_NEXT] > 0) {
         sleep_until_event(run);
         handle_events(run);
     }
-    if (start->asked < RANKS_END_STOP) return false;
-    if (launcher_slurm_is_preempted()) start->asked = RANKS_END_REQUEUE;
+    if (start->end_request < RANKS_END_STOP) return false;
+    if (launcher_slurm_is_preempted()) start->end_request = RANKS_END_REQUEUE;
     return true;
 }

@@ -23,8 +23,8 @@
  * time. */
 static const double slurm_limit_s = 2;
 
-static int ask_scontrol(char *const *argv, char *text, size_t size) {
-    return launcher_ask_program(argv, slurm_limit_s, text, size);
+static int query_scontrol(char *const *argv, char *text, size_t size) {
+    return launcher_capture_output(argv, slurm_limit_s, text, size);
 }
 
 /* Returns false if this node is the job's only one. In that case mpirun does not need Slurm. */
@@ -39,13 +39,13 @@ int launcher_slurm_check(void) {
     char text[512];
     if (!has_other_nodes()) return 0;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!launcher_ask_finds(needed[i]))
+        if (!launcher_program_exists(needed[i]))
             return program_fail(PROGRAM_FAILED,
                                 "this is Slurm job %s, and %s, which starts ranks on its nodes, is "
                                 "not in PATH: install Slurm's client programs, or name hosts by "
                                 "--hosts",
                                 getenv("SLURM_JOB_ID"), needed[i]);
-    if (ask_scontrol(ping, text, sizeof text) == 0) return 0;
+    if (query_scontrol(ping, text, sizeof text) == 0) return 0;
     return program_fail(PROGRAM_FAILED,
                         "this is Slurm job %s, and no controller of Slurm answers ('scontrol "
                         "ping'): start slurmctld, or outside of a job unset SLURM_JOB_ID",
@@ -82,7 +82,7 @@ static bool begins_with(const char *text, const char *word) {
 /* Returns true if `scontrol show job` reports a preemption. During its grace time a preempted job
  * still runs, but its PreemptTime is set. When it is put back into the queue, its Restarts
  * increases. */
-static bool tells_preemption(const char *text) {
+static bool shows_preemption(const char *text) {
     const char *eligible = value_of(text, "\n   PreemptEligibleTime=");
     const char *when = eligible ? value_of(eligible, " PreemptTime=") : NULL;
     const char *requeue = value_of(text, "\n   Requeue=");
@@ -99,7 +99,7 @@ bool launcher_slurm_is_preempted(void) {
     char *const show[] = {"scontrol", "show", "job", job, NULL};
     char text[8192];
     if (!job || !*job) return false;
-    return ask_scontrol(show, text, sizeof text) == 0 && tells_preemption(text);
+    return query_scontrol(show, text, sizeof text) == 0 && shows_preemption(text);
 }
 
 enum { INFO_BYTES = 1 << 16, WORDS_BYTES = 4096 };
@@ -153,7 +153,7 @@ static void choose(char *agents, char *words, size_t size) {
         one += strspn(one, " ");
         for (size_t n = strlen(one); n > 0 && one[n - 1] == ' '; n--) one[n - 1] = '\0';
         snprintf(program, sizeof program, "%.*s", (int)strcspn(one, " "), one);
-        if (!*program || !launcher_ask_finds(program)) continue;
+        if (!*program || !launcher_program_exists(program)) continue;
         snprintf(words, size, "%s%s", one, takes_x(one) ? " -x" : "");
         return;
     }
@@ -166,13 +166,13 @@ static const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
     static bool asked;
     static char info[INFO_BYTES];
-    char *const ask[] = {(char *)by->asked, "--param", "plm",        "rsh",
-                         "--level",         "9",       "--parsable", NULL};
+    char *const ask[] = {
+        (char *)by->shell_reporter, "--param", "plm", "rsh", "--level", "9", "--parsable", NULL};
     const char *named = getenv(by->shell_variable);
     char agents[WORDS_BYTES / 2];
     if (!asked) {
         asked = true;
-        if (by->asked) launcher_ask_program(ask, agent_limit_s, info, sizeof info);
+        if (by->shell_reporter) launcher_capture_output(ask, agent_limit_s, info, sizeof info);
         find_value(info, ":plm_rsh_agent:value:", agents, sizeof agents);
         if (!*agents) /* no answer: use the usual words */
             snprintf(agents, sizeof agents, "%s", named ? named : "ssh : rsh");
@@ -442,7 +442,7 @@ int launcher_mpirun_prepare(launcher_command *c) {
     return failed || w.failed ? -1 : 0;
 }
 
-void launcher_mpirun_forget_program(launcher_command *c) {
+void launcher_mpirun_remove_program(launcher_command *c) {
     for (char **arg = c->argv + c->n_options; *arg; arg++) {
         free(*arg);
         *arg = NULL;
@@ -463,7 +463,7 @@ bool launcher_mpirun_refuses(char *const *argv) {
     if (!ask) return false;
     memcpy(ask, argv, n * sizeof *ask);
     ask[n] = "--version";
-    const int status = launcher_ask_program(ask, ask_limit_s, text, sizeof text);
+    const int status = launcher_capture_output(ask, ask_limit_s, text, sizeof text);
     free(ask);
     return status > 0;
 }

@@ -60,7 +60,7 @@ typedef struct launcher_command {
  * message. */
 int launcher_mpirun_prepare(launcher_command *command);
 /* Removes the program from argv, so only mpirun and its options remain. */
-void launcher_mpirun_forget_program(launcher_command *command);
+void launcher_mpirun_remove_program(launcher_command *command);
 /* Frees argv; NULL is allowed. */
 void launcher_mpirun_free(char **argv);
 /* Returns true if mpirun rejects these options, because it does not know one of them. */

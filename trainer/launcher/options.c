@@ -117,7 +117,7 @@ static int check_together(const launcher_options *o) {
             return program_fail(PROGRAM_USAGE, "--restart-ranks %d is not within --min and --max",
                                 o->then_ranks[i]);
     }
-    if (!launcher_ask_finds(o->program[0]))
+    if (!launcher_program_exists(o->program[0]))
         return program_fail(PROGRAM_USAGE, "cannot run %s: no such program", o->program[0]);
     if (!arguments_fit(o->program))
         return program_fail(PROGRAM_USAGE,

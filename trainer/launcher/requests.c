@@ -20,8 +20,8 @@ static const char *state_name(const launcher_start *start) {
     static const char *const by_request[] = {[RANKS_END_RESIZE] = "resizing",
                                              [RANKS_END_STOP] = "stopping",
                                              [RANKS_END_REQUEUE] = "stopping"};
-    const bool is_ending = start->phase != LAUNCHER_BETWEEN && start->asked != RANKS_END_NONE;
-    return is_ending ? by_request[start->asked] : by_phase[start->phase];
+    const bool is_ending = start->phase != LAUNCHER_BETWEEN && start->end_request != RANKS_END_NONE;
+    return is_ending ? by_request[start->end_request] : by_phase[start->phase];
 }
 
 /* Requests that wait. */
@@ -38,14 +38,14 @@ static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
             (launcher_waiting){.client = client,
                                .save = save,
                                .start = start->number,
-                               .published = is_between ? 0 : start->job.members[0].seen.published,
-                               .tells = start->job.told.tells};
+                               .published = is_between ? 0 : start->job.members[0].report.published,
+                               .tells = start->job.end_report.reports};
     else
         refuse(run, client, "too many requests wait already: try again later");
 }
 
 /* Returns the answer to a request for a save; NULL if the client has to wait longer. */
-static json_t *answer_save(const launcher_waiting *waiting, const launcher_seen *seen,
+static json_t *answer_save(const launcher_waiting *waiting, const launcher_rank_report *seen,
                            launcher_news news) {
     const bool has_ended = news == LAUNCHER_NEWS_ENDED;
     const bool is_done = news == LAUNCHER_NEWS_REPORTS && seen->saves_done >= waiting->save;
@@ -77,7 +77,7 @@ static void answer_waiting(launcher_run *run, launcher_news news, const char *re
         const launcher_waiting *waiting = &run->waiting[i];
         json_t *answer = NULL;
         if (waiting->save && !refusal)
-            answer = answer_save(waiting, &start->job.members[0].seen, news);
+            answer = answer_save(waiting, &start->job.members[0].report, news);
         else if (!waiting->save && refusal)
             answer = json_pack("{s:s}", "error", refusal);
         else if (!waiting->save)
@@ -100,43 +100,43 @@ void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
 
 /* Requests to the ranks to end. */
 
-static void ask_to_end(launcher_run *run, ranks_end_request how) {
+static void request_end(launcher_run *run, ranks_end_request how) {
     launcher_start *start = &run->start;
     /* ranks that are not set up yet would end at a signal, and lose a state that exists in memory
      * alone */
     const bool is_patient = how == RANKS_END_REQUEUE && start->is_planned &&
                             launcher_watched_is_train(run->options->program[0]);
-    assert(how > start->asked);
-    start->asked = how;
-    launcher_job_tell(&start->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how",
+    assert(how > start->end_request);
+    start->end_request = how;
+    launcher_job_send(&start->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how",
                                              (int)how, "patient", is_patient));
     launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
 }
 
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks) {
-    if (run->start.asked == RANKS_END_REQUEUE) return;
+    if (run->start.end_request == RANKS_END_REQUEUE) return;
     fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, to be run again\n", why);
     run->start.spares_ranks = spares_ranks;
-    ask_to_end(run, RANKS_END_REQUEUE);
+    request_end(run, RANKS_END_REQUEUE);
 }
 
-static void ask_to_stop(launcher_run *run, int signal) {
+static void request_stop(launcher_run *run, int signal) {
     launcher_start *start = &run->start;
-    if (start->asked < RANKS_END_STOP && launcher_slurm_is_preempted()) {
+    if (start->end_request < RANKS_END_STOP && launcher_slurm_is_preempted()) {
         launcher_requests_requeue(run, "Slurm gives the job's nodes to another job", false);
     } else if (start->spares_ranks) { /* Slurm had given a warning; now the time is up */
         fprintf(stderr,
                 "dcp-run: SIG%s: the ranks have been asked already; another signal kills them\n",
                 sigabbrev_np(signal));
         start->spares_ranks = false;
-    } else if (start->asked >= RANKS_END_STOP) {
+    } else if (start->end_request >= RANKS_END_STOP) {
         launcher_start_set_due(start, LAUNCHER_DUE_KILL, 0);
     } else {
         fprintf(stderr,
                 "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
                 "(--grace), or at a second signal, is killed\n",
                 sigabbrev_np(signal), run->options->grace_s);
-        start->asked = RANKS_END_STOP;
+        start->end_request = RANKS_END_STOP;
         launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
         launcher_job_signal_ranks(&start->job, SIGTERM);
     }
@@ -144,30 +144,30 @@ static void ask_to_stop(launcher_run *run, int signal) {
 
 void launcher_requests_plan(launcher_run *run, const char *why) {
     launcher_start *start = &run->start;
-    if (start->asked != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
+    if (start->end_request != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
     fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, so that others can continue\n",
             why);
     start->handed_over = true;
     launcher_recovery_notice(run, 0, program_now_s(), true);
-    ask_to_end(run, RANKS_END_RESIZE);
+    request_end(run, RANKS_END_RESIZE);
 }
 
 /* Signals and requests. */
 
-void launcher_requests_take_signals(launcher_run *run) {
+void launcher_requests_handle_signals(launcher_run *run) {
     for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
-        if (launcher_signals_is_stop(signal)) ask_to_stop(run, signal);
+        if (launcher_signals_is_stop(signal)) request_stop(run, signal);
         if (signal == SIGUSR1) launcher_job_signal_ranks(&run->start.job, SIGUSR1);
         if (signal == SIGUSR2) launcher_requests_requeue(run, "SIGUSR2", true);
     }
 }
 
-void launcher_requests_note_signals(launcher_run *run) {
+void launcher_requests_record_signals(launcher_run *run) {
     launcher_start *start = &run->start;
     for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
-        if (launcher_signals_is_stop(signal) && start->asked < RANKS_END_STOP)
-            start->asked = RANKS_END_STOP;
-        if (signal == SIGUSR2) start->asked = RANKS_END_REQUEUE;
+        if (launcher_signals_is_stop(signal) && start->end_request < RANKS_END_STOP)
+            start->end_request = RANKS_END_STOP;
+        if (signal == SIGUSR2) start->end_request = RANKS_END_REQUEUE;
     }
 }
 
@@ -177,8 +177,8 @@ static json_t *list_ranks(const launcher_job *job) {
         const launcher_rank *rank = &job->members[r];
         json_array_append_new(list, json_pack("{s:i,s:i,s:s?,s:I,s:I,s:b}", "rank", r, "pid",
                                               (int)rank->pid, "host", rank->host, "step",
-                                              (json_int_t)rank->seen.step, "micro_batch",
-                                              (json_int_t)rank->seen.micro_batch, "lives",
+                                              (json_int_t)rank->report.step, "micro_batch",
+                                              (json_int_t)rank->report.micro_batch, "lives",
                                               rank->pid && !rank->is_gone));
     }
     return list;
@@ -188,8 +188,8 @@ static json_t *list_ranks(const launcher_job *job) {
 static json_int_t least_step(const launcher_job *job) {
     json_int_t least = -1;
     for (int r = 0; r < job->ranks; r++)
-        if (least < 0 || (json_int_t)job->members[r].seen.step < least)
-            least = (json_int_t)job->members[r].seen.step;
+        if (least < 0 || (json_int_t)job->members[r].report.step < least)
+            least = (json_int_t)job->members[r].report.step;
     return least;
 }
 
@@ -208,8 +208,8 @@ static json_t *describe(const launcher_run *run) {
 static void take_save(launcher_run *run, uint64_t client) {
     launcher_start *start = &run->start;
     launcher_job *job = &start->job;
-    const bool tells = job->told.tells;
-    if (start->phase == LAUNCHER_BETWEEN || job->seen < job->ranks ||
+    const bool tells = job->end_report.reports;
+    if (start->phase == LAUNCHER_BETWEEN || job->appeared < job->ranks ||
         (!tells && launcher_watched_find_train(run->options->program))) {
         refuse(run, client, "the ranks have not started yet, or have ended: try again later");
     } else if (!tells) { /* the program does not read requests */
@@ -217,10 +217,10 @@ static void take_save(launcher_run *run, uint64_t client) {
         launcher_control_answer(run->control, client,
                                 json_pack("{s:b,s:s}", "ok", 1, "sent", "SIGUSR1"));
     } else {
-        start->saves_asked++;
-        launcher_job_tell(
-            job, json_pack("{s:s,s:I}", "kind", "save", "number", (json_int_t)start->saves_asked));
-        wait_for(run, client, start->saves_asked);
+        start->saves_requested++;
+        launcher_job_send(job, json_pack("{s:s,s:I}", "kind", "save", "number",
+                                         (json_int_t)start->saves_requested));
+        wait_for(run, client, start->saves_requested);
     }
 }
 
@@ -242,29 +242,29 @@ static void take_stop(launcher_run *run, uint64_t client) {
     launcher_start *start = &run->start;
     launcher_control_answer(run->control, client,
                             json_pack("{s:b,s:s}", "ok", 1, "state", "stopping"));
-    if (start->asked >= RANKS_END_STOP) return;
+    if (start->end_request >= RANKS_END_STOP) return;
     if (start->phase == LAUNCHER_BETWEEN) {
-        start->asked = RANKS_END_STOP;
+        start->end_request = RANKS_END_STOP;
         return;
     }
     fprintf(stderr, "dcp-run: stop: asking the ranks to save and end\n");
-    ask_to_end(run, RANKS_END_STOP);
+    request_end(run, RANKS_END_STOP);
 }
 
-void launcher_requests_take(launcher_run *run) {
+void launcher_requests_handle(launcher_run *run) {
     launcher_request request;
     while (run->control && launcher_control_next(run->control, &request)) {
         switch (request.what) {
-        case LAUNCHER_ASK_STATUS:
+        case LAUNCHER_REQUEST_STATUS:
             launcher_control_answer(run->control, request.client, describe(run));
             break;
-        case LAUNCHER_ASK_SAVE:
+        case LAUNCHER_REQUEST_SAVE:
             take_save(run, request.client);
             break;
-        case LAUNCHER_ASK_RESIZE:
+        case LAUNCHER_REQUEST_RESIZE:
             take_resize(run, request.client, request.ranks);
             break;
-        case LAUNCHER_ASK_STOP:
+        case LAUNCHER_REQUEST_STOP:
             take_stop(run, request.client);
             break;
         }

@@ -7,12 +7,12 @@
 
 /* Handles the signals that dcp-run has received: requests the ranks to end, or passes SIGUSR1 on to
  * them. */
-void launcher_requests_take_signals(launcher_run *run);
+void launcher_requests_handle_signals(launcher_run *run);
 /* Records received signals that request the end. To be called between two starts, when there are no
  * ranks. */
-void launcher_requests_note_signals(launcher_run *run);
+void launcher_requests_record_signals(launcher_run *run);
 /* Handles the requests of `dcp-run ctl` that have arrived. */
-void launcher_requests_take(launcher_run *run);
+void launcher_requests_handle(launcher_run *run);
 
 /* Requests the ranks to save and end, so that the next start has other ranks or other hosts. Does
  * nothing if they have been requested to end, or if the start has failed. */

@@ -59,9 +59,9 @@ void launcher_recovery_ended(launcher_run *run) {
     const launcher_job *job = &run->start.job;
     int64_t most = -1; /* the most steps that some rank has done */
     for (int i = 0; i < job->ranks; i++)
-        if (job->members[i].seen.phase >= RANKS_PHASE_LOADED &&
-            (int64_t)job->members[i].seen.step > most)
-            most = (int64_t)job->members[i].seen.step;
+        if (job->members[i].report.phase >= RANKS_PHASE_LOADED &&
+            (int64_t)job->members[i].report.step > most)
+            most = (int64_t)job->members[i].report.step;
     run->recovery.ended_at = program_now_s();
     /* if no rank has loaded, the steps of the previous start are still to be computed again */
     if (most >= 0) run->recovery.step = most;
@@ -96,14 +96,14 @@ static void print_line(launcher_run *run) {
             at[RANKS_PHASE_STEPPED] - at[RANKS_PHASE_LOADED], sum);
 }
 
-bool launcher_recovery_look(launcher_run *run) {
+bool launcher_recovery_update(launcher_run *run) {
     launcher_recovery *r = &run->recovery;
     const launcher_job *job = &run->start.job;
     const double now = program_now_s();
     uint32_t phase = RANKS_PHASE_STEPPED; /* the last one that all ranks have reached */
     if (launcher_recovery_has_stepped(r)) return true;
     for (int i = 0; i < job->ranks; i++)
-        if (job->members[i].seen.phase < phase) phase = job->members[i].seen.phase;
+        if (job->members[i].report.phase < phase) phase = job->members[i].report.phase;
     for (uint32_t i = 1; i <= phase; i++)
         if (r->reached_at[i] == 0) r->reached_at[i] = now;
     if (phase < RANKS_PHASE_STEPPED) return false;
@@ -111,7 +111,7 @@ bool launcher_recovery_look(launcher_run *run) {
     return true;
 }
 
-void launcher_recovery_sum_up(const launcher_run *run) {
+void launcher_recovery_summarize(const launcher_run *run) {
     const launcher_recovery *r = &run->recovery;
     if (run->start.number < 2) return;
     fprintf(stderr,

@@ -44,15 +44,15 @@ typedef enum launcher_phase {
 /* Times at which something is due. */
 typedef enum launcher_deadline {
     LAUNCHER_DUE_NONE,
-    LAUNCHER_DUE_SETTLED, /* the end of the wait for ranks that have not appeared */
-    LAUNCHER_DUE_ANSWER,  /* the agents of all hosts must have connected */
-    LAUNCHER_DUE_STALL,   /* a rank must have made progress */
-    LAUNCHER_DUE_STACKS,  /* the end of the wait for stacks */
-    LAUNCHER_DUE_HOSTS,   /* the next check of the host file */
-    LAUNCHER_DUE_KILL,    /* ranks that were asked to end are killed */
-    LAUNCHER_DUE_LINGER,  /* what has outlived all ranks is killed */
-    LAUNCHER_DUE_DRAINED, /* the end of the wait for mpirun after a failure */
-    LAUNCHER_DUE_NEXT,    /* the next start */
+    LAUNCHER_DUE_APPEARED, /* the end of the wait for ranks that have not appeared */
+    LAUNCHER_DUE_ANSWER,   /* the agents of all hosts must have connected */
+    LAUNCHER_DUE_STALL,    /* a rank must have made progress */
+    LAUNCHER_DUE_STACKS,   /* the end of the wait for stacks */
+    LAUNCHER_DUE_HOSTS,    /* the next check of the host file */
+    LAUNCHER_DUE_KILL,     /* ranks that were asked to end are killed */
+    LAUNCHER_DUE_LINGER,   /* what has outlived all ranks is killed */
+    LAUNCHER_DUE_DRAINED,  /* the end of the wait for mpirun after a failure */
+    LAUNCHER_DUE_NEXT,     /* the next start */
     LAUNCHER_DEADLINES
 } launcher_deadline;
 
@@ -60,18 +60,18 @@ typedef enum launcher_deadline {
 typedef struct launcher_start {
     int number; /* counted from 1 */
     launcher_phase phase;
-    ranks_end_request asked; /* the largest request to end that the ranks have received */
-    bool handed_over;        /* RANKS_END_RESIZE was requested: the state may be in memory alone */
-    bool spares_ranks;       /* a requeue was requested; the next signal to stop kills no ranks */
-    bool is_announced;       /* the start's line has been printed */
-    bool is_killed;          /* the ranks did not end in time, or there was a second signal */
-    bool orphans_killed;     /* the processes that the ranks left running were killed */
+    ranks_end_request end_request; /* the largest request to end that the ranks have received */
+    bool handed_over;    /* RANKS_END_RESIZE was requested: the state may be in memory alone */
+    bool spares_ranks;   /* a requeue was requested; the next signal to stop kills no ranks */
+    bool is_announced;   /* the start's line has been printed */
+    bool is_killed;      /* the ranks did not end in time, or there was a second signal */
+    bool orphans_killed; /* the processes that the ranks left running were killed */
     bool has_stalled;
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
-    int n_seen;       /* ranks that had appeared at the last check */
+    int n_appeared;   /* ranks that had appeared at the last check */
     bool is_planned;  /* the previous start was requested to end so that other ranks continue */
     int ranks_before; /* if is_planned, the number of ranks of the previous start; otherwise 0 */
-    uint64_t saves_asked;
+    uint64_t saves_requested;
     double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
     int status;                     /* after the end: PROGRAM_DONE or another PROGRAM_ status */
     launcher_placement placement;
@@ -139,9 +139,9 @@ void launcher_recovery_ended(launcher_run *run);
 void launcher_recovery_begin(launcher_run *run);
 /* Records the phases that all ranks have reached, and prints the restart's line after the first
  * step. Returns launcher_recovery_has_stepped. */
-bool launcher_recovery_look(launcher_run *run);
+bool launcher_recovery_update(launcher_run *run);
 /* Prints the summary of the run if there was a restart. */
-void launcher_recovery_sum_up(const launcher_run *run);
+void launcher_recovery_summarize(const launcher_run *run);
 
 /* The events of a run (monitor.c). */
 

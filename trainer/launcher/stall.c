@@ -11,12 +11,13 @@ void launcher_stall_begin(launcher_stall *stall, double given_s, int ranks) {
 void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *beat, double now) {
     launcher_beat *last = &stall->beats[rank];
     if (beat->slowest_s > stall->slowest_s) stall->slowest_s = beat->slowest_s;
-    if (!stall->has_told[rank] || beat->progress != last->progress || beat->step != last->step ||
-        beat->micro_batch != last->micro_batch || beat->phase != last->phase) {
+    if (!stall->has_reported[rank] || beat->progress != last->progress ||
+        beat->step != last->step || beat->micro_batch != last->micro_batch ||
+        beat->phase != last->phase) {
         stall->moved_at = now;
         stall->has_moved = true;
     }
-    stall->has_told[rank] = 1;
+    stall->has_reported[rank] = 1;
     *last = *beat;
 }
 

@@ -23,7 +23,7 @@ typedef struct launcher_stall {
     bool has_moved;                         /* some rank has made progress */
     double slowest_s;                       /* the slowest step of all ranks */
     launcher_beat beats[RANKS_BOARD_RANKS]; /* all 0: no report yet */
-    unsigned char has_told[RANKS_BOARD_RANKS];
+    unsigned char has_reported[RANKS_BOARD_RANKS];
 } launcher_stall;
 
 /* Begins a start of `ranks` ranks. given_s: seconds without progress that make a stall; <= 0: ten

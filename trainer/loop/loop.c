@@ -12,9 +12,9 @@
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "report/report.h"
-#include "setup/disk_room.h"
+#include "setup/disk_space.h"
 #include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
@@ -51,15 +51,15 @@ static int save_and_end(loop *l, const step_requests *asked) {
     dcp_error err;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
-        if (status == DCP_ERR_NO_SPACE) ranks_launcher_tell(t->rank, SETUP_NO_ROOM);
-        ranks_say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
-                  err.message);
+        if (status == DCP_ERR_NO_SPACE) ranks_launcher_report(t->rank, SETUP_NO_ROOM);
+        ranks_info(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
+                   err.message);
         return PROGRAM_FAILED;
     }
     if (l->saves.saved_any)
-        ranks_say(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
+        ranks_info(t->rank, "%s: step %" PRIu64 " is saved in %s", why, t->state->step, t->c->dir);
     else
-        ranks_say(t->rank, "%s at step %" PRIu64 ", before a save was due", why, t->state->step);
+        ranks_info(t->rank, "%s at step %" PRIu64 ", before a save was due", why, t->state->step);
     return end_status(asked->end);
 }
 
@@ -73,10 +73,10 @@ static int hand_over(loop *l) {
     const step_requests asked = step_requests_collect(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
     if (status == DCP_OK)
-        ranks_say(t->rank, "step %" PRIu64 " is handed over to other ranks", t->state->step);
+        ranks_info(t->rank, "step %" PRIu64 " is handed over to other ranks", t->state->step);
     else
-        ranks_say(t->rank, "step %" PRIu64 " could not be saved for other ranks: %s",
-                  t->state->step, err.message);
+        ranks_info(t->rank, "step %" PRIu64 " could not be saved for other ranks: %s",
+                   t->state->step, err.message);
     return status == DCP_OK ? PROGRAM_STOPPED : PROGRAM_FAILED;
 }
 
@@ -90,7 +90,7 @@ static void begin_training(loop *l) {
     ranks_board_reach(RANKS_PHASE_STEPPED);
     const double begin = MPI_Wtime();
     setup_measure_peak(l->t);
-    report_leave_out(&l->report, MPI_Wtime() - begin);
+    report_exclude_time(&l->report, MPI_Wtime() - begin);
     l->has_stepped = true;
 }
 
@@ -99,22 +99,22 @@ static void save_before_failure(loop *l) {
     const trainer *t = l->t;
     const uint64_t step = t->state->step;
     dcp_error err;
-    if (step_saves_settle(&l->saves) != DCP_OK || step_saves_are_complete(&l->saves)) return;
+    if (step_saves_wait(&l->saves) != DCP_OK || step_saves_are_complete(&l->saves)) return;
     if (!step_state_is_finite(t))
-        ranks_say(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
-                  step);
+        ranks_info(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
+                   step);
     else if (step_saves_finish(&l->saves, &err) == DCP_OK)
-        ranks_say(t->rank, "step %" PRIu64 ", the last one before that, is saved in %s", step,
-                  t->c->dir);
+        ranks_info(t->rank, "step %" PRIu64 ", the last one before that, is saved in %s", step,
+                   t->c->dir);
     else
-        ranks_say(t->rank, "step %" PRIu64 ", the last one before that, could not be saved: %s",
-                  step, err.message);
+        ranks_info(t->rank, "step %" PRIu64 ", the last one before that, could not be saved: %s",
+                   step, err.message);
 }
 
 /* Ends the run after a failure. Does not save if the failed update left no usable state. */
 static int end_failed(loop *l, int status, const dcp_error *why) {
-    ranks_say(l->t->rank, "%s", why->message);
-    if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, why->message);
+    ranks_info(l->t->rank, "%s", why->message);
+    if (status == DCP_ERR_STATE) ranks_launcher_report(l->t->rank, why->message);
     if (status != DCP_ERR_COMM && status != DCP_ERR_DEVICE) save_before_failure(l);
     /* DCP_ERR_ARG: the data are invalid, so a restart would fail, too */
     return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
@@ -162,8 +162,8 @@ static int answer_save_request(loop *l, const step_requests *asked) {
     if (status != DCP_OK)
         ranks_warn(l->t->rank, "%s: step %" PRIu64 " is not saved: %s", by, step, err.message);
     else
-        ranks_say(l->t->rank, "%s: step %" PRIu64 " %s", by, step,
-                  l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
+        ranks_info(l->t->rank, "%s: step %" PRIu64 " %s", by, step,
+                   l->saves.saved_any ? "is saved" : "is where the run starts: nothing to save");
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
@@ -175,8 +175,9 @@ static int make_up_evaluation(loop *l) {
     step_evaluation e = {0};
     dcp_error err;
     if (!t->state->owes_evaluation || !t->eval_samples) return PROGRAM_DONE;
-    ranks_say(t->rank, "step %" PRIu64 " was saved before its evaluation had ended: it is done now",
-              t->state->step);
+    ranks_info(t->rank,
+               "step %" PRIu64 " was saved before its evaluation had ended: it is done now",
+               t->state->step);
     const int status = step_evaluate(t, &e, &err);
     if (status != DCP_OK) return end_failed(l, status, &err);
     if (e.done) report_evaluation(&l->report, &e, MPI_Wtime() - begin);
@@ -189,8 +190,8 @@ static int run_steps(loop *l) {
     int status = make_up_evaluation(l);
     if (status != PROGRAM_DONE) return status;
     if (t->state->step >= t->c->max_steps && step_saves_are_complete(&l->saves)) {
-        ranks_say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
-                  t->state->step, t->c->max_steps);
+        ranks_info(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
+                   t->state->step, t->c->max_steps);
         return PROGRAM_DONE;
     }
     uint64_t saves_answered = 0;
@@ -213,11 +214,11 @@ int loop_run(trainer *t) {
     step_saves_begin(&l.saves, t);
     const int status = report_begin(&l.report, t, &err);
     if (status != DCP_OK) {
-        ranks_say(t->rank, "%s", err.message);
+        ranks_info(t->rank, "%s", err.message);
         const bool is_wrong = status == DCP_ERR_ARG || status == DCP_ERR_BUSY;
         return report_end(&l.report, is_wrong ? PROGRAM_USAGE : PROGRAM_FAILED);
     }
     const int end = run_steps(&l);
-    step_saves_settle(&l.saves);
+    step_saves_wait(&l.saves);
     return report_end(&l.report, end);
 }

@@ -202,7 +202,7 @@ static void attend(model_run *run, size_t layer, const float *const *params) {
     const float *in = run->stream[layer];
     block_run *b = &run->blocks[layer];
     kernels *k = run->k;
-    const kv_rows seen = model_cache_place(run, layer);
+    const kv_rows seen = model_cache_rows(run, layer);
     model_norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project(run, b, params);
     rotate_both(run, b, params);

@@ -37,7 +37,7 @@ void model_refusals_add(model_refusals *r, const char *key, const char *value, c
         r->helpless = true;
 }
 
-int model_refusals_tell(const model_refusals *r, dcp_error *err) {
+int model_refusals_fail(const model_refusals *r, dcp_error *err) {
     char more[32] = "";
     if (!r->n) return DCP_OK;
     if (r->told < r->n) snprintf(more, sizeof more, "; and %zu more", r->n - r->told);

@@ -28,7 +28,7 @@ void model_refusals_add(model_refusals *r, const char *key, const char *value, c
     DCP_PRINTF(4, 5);
 
 /* Returns DCP_ERR_UNSUPPORTED with all reasons, or DCP_OK if there are none. */
-int model_refusals_tell(const model_refusals *r, dcp_error *err);
+int model_refusals_fail(const model_refusals *r, dcp_error *err);
 
 /* Reading the keys of a model's config.json. A key that is null counts as absent. Messages name the
  * key and its value. DCP_ERR_ARG: a value is missing, or has the wrong type or size. Unsupported

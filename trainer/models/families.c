@@ -502,7 +502,7 @@ static int refuse_family(const model_keys *keys, const char *type, dcp_error *er
     model_refusals_add(keys->refused, NULL, NULL, "model_type \"%.100s\" is not supported (%s)",
                        type, names);
     model_keys_no_extras(keys);
-    return model_refusals_tell(keys->refused, err);
+    return model_refusals_fail(keys->refused, err);
 }
 
 int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
@@ -522,7 +522,7 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
         int status = families[i].read(&keys, out, err);
         model_keys_no_extras(&keys);
         if (!status && !out->speech) status = model_decoder_check_heads(&keys, out, err);
-        if (!status) status = model_refusals_tell(&refused, err);
+        if (!status) status = model_refusals_fail(&refused, err);
         if (status) model_config_free(out);
         return status;
     }

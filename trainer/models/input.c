@@ -294,7 +294,7 @@ static void head_keep(model_run *run, arena *a, size_t layer) {
     const bool all = run->counted == run->rows;
     run->picked = model_arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
     run->lse = model_arena_floats(a, run->counted, 1);
-    run->losses = model_arena_take(a, run->counted, sizeof(double));
+    run->losses = model_arena_allocate(a, run->counted, sizeof(double));
 }
 
 static void head_work(model_run *run, arena *a) {
@@ -306,7 +306,7 @@ static void head_work(model_run *run, arena *a) {
 static const float *pick(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     if (run->counted == run->rows) return last(run);
-    const float *from = last(run) + (run->cache.room ? run->length - 1 : 0) * hidden;
+    const float *from = last(run) + (run->cache.capacity ? run->length - 1 : 0) * hidden;
     run->k->copy_rows(run->k, run->picked, hidden, from, run->length * hidden, run->counted, hidden,
                       0);
     return run->picked;

@@ -27,7 +27,7 @@ int model_create(const json_t *config, model **out, dcp_error *err) {
     if (status) return status;
     choose_stages(m);
     if (kernels_open("cpu", &m->own) != KERNELS_OK) {
-        model_forget(m);
+        model_free_described(m);
         return core_fail_memory(err, sizeof *m);
     }
     model_set_kernels(m, m->own);
@@ -38,7 +38,7 @@ int model_create(const json_t *config, model **out, dcp_error *err) {
 void model_destroy(model *m) {
     if (!m) return;
     kernels_close(m->own);
-    model_forget(m);
+    model_free_described(m);
 }
 
 void model_set_kernels(model *m, kernels *k) {

@@ -42,11 +42,11 @@ static void lay_out_samples(model_run *run, arena *a) {
     }
     const uint64_t values = model_sample_values(&run->shape);
     run->samples.ids =
-        model_arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
+        model_arena_allocate(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
     run->samples.values = model_arena_floats(a, run->batch, values);
-    run->samples.places = model_arena_take(
+    run->samples.places = model_arena_allocate(
         a, run->shape.packed ? run->batch * run->shape.tokens : 0, sizeof *run->samples.places);
-    run->samples.targets = model_arena_take(a, run->counted, sizeof *run->samples.targets);
+    run->samples.targets = model_arena_allocate(a, run->counted, sizeof *run->samples.targets);
 }
 
 static void lay_out_keeps(model_run *run, arena *a) {
@@ -137,7 +137,7 @@ static int take_run_memory(model_run *run, dcp_error *err) {
     int status = begin_losses(run, err);
     if (status || !run->inner) return status;
     status = begin_losses(run->inner, err);
-    return status ? status : model_speech_take_lists(run, err);
+    return status ? status : model_speech_allocate_lists(run, err);
 }
 
 /* Fills in the cosines and sines of the run's positions. */
@@ -170,7 +170,7 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     run->length = model_length(m, sequence);
     run->rows = batch * run->length;
     run->shape = model_sample(m, sequence);
-    run->cache.room = room;
+    run->cache.capacity = room;
     if (room) run->shape.targets = 1;
     if (room) run->shape.packed = false; /* a cache holds a single text */
     run->counted = batch * run->shape.targets;
@@ -302,11 +302,11 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, const float *
 int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_error *err) {
     const uint64_t past = run->cache.past + run->length;
     int32_t ignored = SAMPLE_IGNORE;
-    if (!n || n > run->cache.piece || n > run->cache.room - past)
+    if (!n || n > run->cache.piece || n > run->cache.capacity - past)
         return core_fail(err, DCP_ERR_ARG,
                          "%" PRIu64 " tokens after %" PRIu64 " in a cache for %zu: from 1 to %zu "
                          "at a time are possible",
-                         n, past, run->cache.room, run->cache.piece);
+                         n, past, run->cache.capacity, run->cache.piece);
     run->cache.past = past;
     run->length = run->rows = run->shape.tokens = n;
     return model_run_set_batch(run, &(sample_batch){.ids = (int32_t *)ids, .targets = &ignored},
@@ -361,7 +361,7 @@ void model_run_losses(const model_run *run, double *out) {
 }
 
 double model_run_loss(const model_run *run) {
-    double losses[SAMPLE_MOST_LOSSES] = {0};
+    double losses[SAMPLE_MAX_LOSSES] = {0};
     model_run_losses(run, losses);
     return losses[0] + losses[1];
 }

@@ -271,14 +271,14 @@ int model_describe(const json_t *config, model **out, dcp_error *err) {
     }
     if (add_inner(m) || add_parts(m)) {
         status = core_fail_memory(err, model_units(m) * sizeof *m->units);
-        model_forget(m);
+        model_free_described(m);
         return status;
     }
     *out = m;
     return DCP_OK;
 }
 
-void model_forget(model *m) {
+void model_free_described(model *m) {
     if (!m) return;
     for (size_t unit = 0; m->units && unit < model_units(m); unit++) free(m->units[unit].params);
     free(m->units);
@@ -376,20 +376,20 @@ static bool may_be_surplus(const name_list *names, const char *name) {
     return names->tied && strcmp(name, WEIGHTS_COPY) == 0;
 }
 
-static void compare_surplus(const name_list *names, const found_tensors *found, weights_tell tell,
-                            void *ctx) {
+static void compare_surplus(const name_list *names, const found_tensors *found,
+                            weights_difference_fn report, void *ctx) {
     const size_t prefix = strlen(found->prefix);
     for (size_t i = 0; i < found->n; i++) {
         if (strncmp(found->list[i]->path, found->prefix, prefix) != 0) continue;
         const char *name = found->list[i]->path + prefix;
         if (!bsearch(&name, names->list, names->n, sizeof *names->list, order_by_name) &&
             !may_be_surplus(names, name))
-            tell(ctx, (weights_difference){.tensor = found->list[i]});
+            report(ctx, (weights_difference){.tensor = found->list[i]});
     }
 }
 
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
-                          weights_tell tell, void *ctx, dcp_error *err) {
+                          weights_difference_fn report, void *ctx, dcp_error *err) {
     name_list names;
     const int status = list_names(params, n, &names, err);
     if (status != DCP_OK) return status;
@@ -397,9 +397,9 @@ int model_weights_compare(const model_param *const *params, size_t n, const foun
         const dcp_tensor *tensor = model_weights_find_param(found, params[i]);
         if (!tensor && params[i]->fresh && found->weights_only) continue;
         if (!tensor || !shapes_agree(params[i], tensor))
-            tell(ctx, (weights_difference){params[i], tensor});
+            report(ctx, (weights_difference){params[i], tensor});
     }
-    compare_surplus(&names, found, tell, ctx);
+    compare_surplus(&names, found, report, ctx);
     free(names.list);
     return DCP_OK;
 }

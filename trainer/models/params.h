@@ -19,9 +19,9 @@ typedef struct model model;
  * "qwen3", "vit" (for image classification) or "qwen3_tts", or with dcp-train's own "mlp".
  * DCP_ERR_UNSUPPORTED: the value of a key requires something that is not supported; the message
  * names the key. DCP_ERR_ARG: a key is missing or has the wrong type. The model has parameters but
- * cannot compute; model_create makes one that can. Free it with model_forget. */
+ * cannot compute; model_create makes one that can. Free it with model_free_described. */
 int model_describe(const json_t *config, model **out, dcp_error *err);
-void model_forget(model *m);
+void model_free_described(model *m);
 
 /* Returns 1 + the number of blocks, including those of a talker's predictor. */
 size_t model_units(const model *m);
@@ -57,7 +57,7 @@ typedef struct weights_difference {
     const model_param *param;
     const dcp_tensor *tensor;
 } weights_difference;
-typedef void (*weights_tell)(void *ctx, weights_difference difference);
+typedef void (*weights_difference_fn)(void *ctx, weights_difference difference);
 
 /* Calls tell(ctx) for each difference: first for the parameters in their order, then for surplus
  * tensors. With weights_only, a missing classifier is not a difference. Nor are these surplus
@@ -65,7 +65,7 @@ typedef void (*weights_tell)(void *ctx, weights_difference difference);
  * a talker's speaker encoder, and constants of old files (rotary frequencies, GPT-2's masks).
  * Returns DCP_ERR_NO_MEMORY or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
-                          weights_tell tell, void *ctx, dcp_error *err);
+                          weights_difference_fn report, void *ctx, dcp_error *err);
 
 /* Writes "[4,3]" into `out`, truncated if it does not fit. */
 void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size);

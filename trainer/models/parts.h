@@ -19,7 +19,7 @@ typedef struct arena {
 } arena;
 
 /* Returns NULL while only the size is computed. */
-void *model_arena_take(arena *a, size_t rows, size_t bytes_a_row);
+void *model_arena_allocate(arena *a, size_t rows, size_t bytes_a_row);
 float *model_arena_floats(arena *a, size_t rows, size_t cols);
 void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
@@ -139,10 +139,10 @@ typedef struct attention_work {
 
 /* The normed and rotated keys, and the values, of a run over a text that arrives in pieces. */
 typedef struct kv_cache {
-    size_t room;  /* tokens for which it has room; 0: the run has no cache */
-    size_t piece; /* tokens per piece, at most */
-    size_t past;  /* tokens before the current piece */
-    void *memory; /* [layers,2,room,kv_heads,head_dim] of model_heads_type: keys, then values */
+    size_t capacity; /* tokens for which it has room; 0: the run has no cache */
+    size_t piece;    /* tokens per piece, at most */
+    size_t past;     /* tokens before the current piece */
+    void *memory;    /* [layers,2,room,kv_heads,head_dim] of model_heads_type: keys, then values */
 } kv_cache;
 
 /* A layer's keys and values for attention, starting at the first token. */
@@ -273,7 +273,7 @@ static inline const int32_t *model_places(const model_run *run) {
 
 /* The number of positions that tokens of the run may have. */
 static inline size_t model_positions(const model_run *run) {
-    return run->cache.room ? run->cache.room : run->length;
+    return run->cache.capacity ? run->cache.capacity : run->length;
 }
 
 /* model_inner_type is the type of the arrays between the MLP's products. model_heads_type is that
@@ -303,4 +303,4 @@ void model_cache_lay_out(model_run *run, arena *a);
 
 /* Returns the memory of the layer's keys and values. It is complete after the block has computed
  * those of the current piece; with a cache, it stores them there, after those of earlier pieces. */
-kv_rows model_cache_place(model_run *run, size_t layer);
+kv_rows model_cache_rows(model_run *run, size_t layer);

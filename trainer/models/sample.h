@@ -41,13 +41,13 @@ typedef struct sample_batch {
     int32_t *places;
 } sample_batch;
 
-enum { SAMPLE_MOST_CHANNELS = 16 };
+enum { SAMPLE_MAX_CHANNELS = 16 };
 
 /* How a byte of an image becomes a number: (byte * scale - mean) / std of its channel. */
 typedef struct sample_normalization {
     uint64_t channels; /* 0: the number is byte / 255 */
     double scale;
-    float mean[SAMPLE_MOST_CHANNELS], std[SAMPLE_MOST_CHANNELS];
+    float mean[SAMPLE_MAX_CHANNELS], std[SAMPLE_MAX_CHANNELS];
 } sample_normalization;
 
 /* One of the losses of a sample. Each is a separate mean, and has a weight in the sum of all
@@ -57,7 +57,7 @@ typedef struct sample_loss {
     double weight;
 } sample_loss;
 
-enum { SAMPLE_MOST_LOSSES = 2 };
+enum { SAMPLE_MAX_LOSSES = 2 };
 
 static inline size_t model_sample_losses(const sample_shape *shape) {
     return shape->frames ? 2 : 1;

@@ -65,13 +65,13 @@ static speech_lists lists_at(const model_run *run, int32_t *memory) {
 }
 
 void model_speech_lay_out(model_run *run, arena *a) {
-    run->speech.lists = lists_at(run, model_arena_take(a, list_entries(run), sizeof(int32_t)));
+    run->speech.lists = lists_at(run, model_arena_allocate(a, list_entries(run), sizeof(int32_t)));
     run->samples.values = model_arena_floats(a, run->batch, run->m->c.hidden);
-    run->samples.targets = model_arena_take(a, run->counted, sizeof *run->samples.targets);
+    run->samples.targets = model_arena_allocate(a, run->counted, sizeof *run->samples.targets);
     run->inner->samples.targets = run->speech.lists.targets;
 }
 
-int model_speech_take_lists(model_run *run, dcp_error *err) {
+int model_speech_allocate_lists(model_run *run, dcp_error *err) {
     const size_t bytes = list_entries(run) * sizeof(int32_t);
     int32_t *memory = malloc(bytes);
     if (!memory) return core_fail_memory(err, bytes);
@@ -343,7 +343,7 @@ static void codes_keep(model_run *run, arena *a, size_t layer) {
     (void)layer;
     run->frames.picked = model_arena_floats(a, run->counted, run->m->c.hidden);
     run->lse = model_arena_floats(a, run->counted, 1);
-    run->losses = model_arena_take(a, run->counted, sizeof(double));
+    run->losses = model_arena_allocate(a, run->counted, sizeof(double));
 }
 
 static void codes_work(model_run *run, arena *a) {

@@ -12,7 +12,7 @@ enum { SPEECH_SPEAKER = 6 }; /* the row of the speaker's vector */
 int model_speech_begin(model_run *run, dcp_error *err);
 void model_speech_lay_out(model_run *run, arena *a);
 /* Allocates the lists in the host's memory. */
-int model_speech_take_lists(model_run *run, dcp_error *err);
+int model_speech_allocate_lists(model_run *run, dcp_error *err);
 /* Checks the samples and uploads them. DCP_ERR_ARG: an id, code or target is outside its
  * vocabulary, or there is no room for a sample. */
 int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err);

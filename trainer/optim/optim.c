@@ -146,8 +146,8 @@ static void update_run(const optim *o, const optim_memory *m, const optim_run *r
         const uint64_t left = run->elems - first, n = left < most ? left : most;
         const uint64_t at = run->grad_at + first;
         float *params = m->params + run->param_at + first;
-        void *slots[KERNELS_MOST_SLOTS] = {NULL};
-        uint64_t sizes[KERNELS_MOST_SLOTS];
+        void *slots[KERNELS_MAX_SLOTS] = {NULL};
+        uint64_t sizes[KERNELS_MAX_SLOTS];
         for (size_t i = 0; i < o->type->n_slots; i++) {
             sizes[i] = dcp_dtype_bytes(o->type->slots[i].dtype);
             slots[i] = (char *)m->slots[i] + at * sizes[i];

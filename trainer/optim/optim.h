@@ -32,7 +32,7 @@ typedef struct optim_type {
     const char *name; /* optimizer.type of the configuration */
     kernels_rule rule;
     size_t n_slots;
-    optim_slot slots[KERNELS_MOST_SLOTS]; /* in the order in which the rule expects them */
+    optim_slot slots[KERNELS_MAX_SLOTS]; /* in the order in which the rule expects them */
     /* Fills in the rule's options from optimizer.params, which has all of the optimizer's keys.
      * DCP_ERR_ARG: they contradict each other. */
     int (*read)(const json_t *params, kernels_update *out, dcp_error *err);
@@ -56,7 +56,7 @@ typedef struct optim_memory {
     const int64_t *since; /* [params of the layout] the step at which a parameter's slots were 0 */
     float *params;
     const float *grads;
-    void *slots[KERNELS_MOST_SLOTS];
+    void *slots[KERNELS_MAX_SLOTS];
     /* Called for each range of memory as soon as the update no longer needs it. May be NULL;
      * otherwise the update works in small pieces. */
     void (*release)(void *ctx, const void *from, uint64_t bytes);

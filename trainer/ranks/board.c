@@ -97,12 +97,14 @@ void ranks_board_resumed(const char *text) {
     atomic_store(&board->resumed_is_set, 1);
 }
 
-uint64_t ranks_board_saves_asked(void) { return own ? atomic_load(&board->saves_asked) : 0; }
+uint64_t ranks_board_saves_requested(void) {
+    return own ? atomic_load(&board->saves_requested) : 0;
+}
 
 void ranks_board_saves_answered(uint64_t asked) {
     if (own) atomic_store(&own->saves_done, asked);
 }
 
-ranks_end_request ranks_board_end_asked(void) {
-    return own ? (ranks_end_request)atomic_load(&board->end_asked) : RANKS_END_NONE;
+ranks_end_request ranks_board_end_requested(void) {
+    return own ? (ranks_end_request)atomic_load(&board->end_requested) : RANKS_END_NONE;
 }

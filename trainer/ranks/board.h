@@ -34,7 +34,7 @@ typedef struct ranks_board_entry {
     _Atomic uint64_t micro_batch; /* the last one begun in this step, counted from 1; 0: none */
     /* 1 + the newest step that this start has published in any store; 0: none. */
     _Atomic uint64_t published;
-    _Atomic uint64_t saves_done; /* the last request of saves_asked that was answered */
+    _Atomic uint64_t saves_done; /* the last request of saves_requested that was answered */
     _Atomic uint64_t slowest_ns; /* the slowest step of this start so far */
     _Atomic uint32_t phase;      /* ranks_phase */
     /* 0: nothing yet; 1: the rank runs and will report its status; 2 + status: it ends with that
@@ -45,10 +45,11 @@ typedef struct ranks_board_entry {
 } ranks_board_entry;
 
 typedef struct ranks_board {
-    uint32_t magic, bytes;        /* sizeof(ranks_board) */
-    _Atomic uint64_t saves_asked; /* written by the agent: counts requests to save and continue */
+    uint32_t magic, bytes; /* sizeof(ranks_board) */
+    _Atomic uint64_t
+        saves_requested; /* written by the agent: counts requests to save and continue */
     /* Written by the agent: a ranks_end_request. A larger value replaces a smaller one. */
-    _Atomic uint32_t end_asked;
+    _Atomic uint32_t end_requested;
     _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is complete */
     /* Written once by rank 0: where the run continues from, such as "step 12 from ckpt-memory, 2
      * files rebuilt". */
@@ -88,9 +89,9 @@ void ranks_board_resumed(const char *text);
 /* Returns how many requests to save and continue have been made. After a save has ended, pass the
  * number that it answers to ranks_board_saves_answered, even if the save failed. If it succeeded,
  * call ranks_board_publish first. */
-uint64_t ranks_board_saves_asked(void);
+uint64_t ranks_board_saves_requested(void);
 void ranks_board_saves_answered(uint64_t asked);
-ranks_end_request ranks_board_end_asked(void);
+ranks_end_request ranks_board_end_requested(void);
 
 /* Opens a file that dcp-run has made in memory and whose path is in the environment variable
  * `variable`. Returns a descriptor; -1 if there is no such file, or the path leads to a file of any

@@ -22,7 +22,7 @@ double ranks_launcher_grace_s(void) {
     return value ? strtod(value, NULL) : 0;
 }
 
-bool ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
+bool ranks_launcher_continues(void) { return is_set("DCP_RUN_RESTART"); }
 
 bool ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
 
@@ -45,7 +45,7 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
 
 /* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run also works without the
  * text. */
-static void tell(const char *variable, const char *text) {
+static void report(const char *variable, const char *text) {
     const int fd = ranks_board_open_file(variable, O_WRONLY | O_APPEND);
     if (fd < 0) return;
     (void)!write(fd, text, strlen(text));
@@ -100,16 +100,16 @@ void ranks_launcher_begin(void) {
     ranks_board_open(program_rank());
 }
 
-bool ranks_launcher_is_there(void) { return is_started; }
+bool ranks_launcher_is_present(void) { return is_started; }
 
 void ranks_launcher_end(int status) { ranks_board_end(status); }
 
-void ranks_launcher_tell(int rank, const char *why) {
-    if (rank == 0) tell("DCP_RUN_REASON", why);
+void ranks_launcher_report(int rank, const char *why) {
+    if (rank == 0) report("DCP_RUN_REASON", why);
 }
 
-void ranks_launcher_tell_final(int rank, const char *why) {
+void ranks_launcher_report_final(int rank, const char *why) {
     char line[1280];
     snprintf(line, sizeof line, "final: %s", why);
-    ranks_launcher_tell(rank, line);
+    ranks_launcher_report(rank, line);
 }

@@ -12,7 +12,7 @@ double ranks_launcher_grace_s(void);
 
 /* Returns true if an earlier start has published a step from which this one continues
  * (DCP_RUN_RESTART). */
-bool ranks_launcher_goes_on(void);
+bool ranks_launcher_continues(void);
 
 /* Returns true if all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
 bool ranks_launcher_takes_over(void);
@@ -38,7 +38,7 @@ void ranks_launcher_end(int status);
 /* Returns true if mpirun or another launcher started this process. Uses the environment as it was
  * at ranks_launcher_begin, because MPI_Init sets the variables of a launcher even if there is
  * none. */
-bool ranks_launcher_is_there(void);
+bool ranks_launcher_is_present(void);
 
 /* Checks that MPI knows all processes that were started together. Returns DCP_ERR_ARG if dcp-run
  * (DCP_RUN_RANKS) or another launcher started this process as one of several, but MPI knows only
@@ -50,7 +50,7 @@ int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 /* Reports the reason of a failure that a restart would probably repeat. To be called at most once
  * per start. `why` must have the same words each time, so dcp-run recognizes it. Only rank 0
  * reports. */
-void ranks_launcher_tell(int rank, const char *why);
+void ranks_launcher_report(int rank, const char *why);
 /* Reports the reason of a failure after which a restart would do harm, so dcp-run attempts none.
- * Otherwise like ranks_launcher_tell. */
-void ranks_launcher_tell_final(int rank, const char *why);
+ * Otherwise like ranks_launcher_report. */
+void ranks_launcher_report_final(int rank, const char *why);

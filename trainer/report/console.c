@@ -11,7 +11,7 @@
 
 #include "programs/program.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 enum { BAR = 20, LEAST_COLUMNS = 40, USUAL_COLUMNS = 80, PART_BYTES = 48 };
 static const double draw_every_s = 0.1, print_every_s = 1;
@@ -30,7 +30,7 @@ int report_console_columns(void) {
     struct stat st;
     const int columns = ranks_launcher_columns();
     if (fstat(STDOUT_FILENO, &st) != 0 || S_ISREG(st.st_mode)) return 0;
-    if (columns > 0 || ranks_launcher_is_there() || !isatty(STDOUT_FILENO)) return columns;
+    if (columns > 0 || ranks_launcher_is_present() || !isatty(STDOUT_FILENO)) return columns;
     const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     return is_known ? size.ws_col - 1 : USUAL_COLUMNS - 1; /* the last column would wrap */
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 enum { RUN_BYTES = 17, LOCK_TRIES = 200, OPEN_TRIES = 100 };
 
@@ -180,7 +180,7 @@ static int move_aside(const char *path, dcp_error *err) {
     }
     close(fd);
     if (rename(path, old) != 0) return report_file_fail(path, "cannot rename", err);
-    ranks_say(0, "metrics: %s held lines of another run, which are in %s now", path, old);
+    ranks_info(0, "metrics: %s held lines of another run, which are in %s now", path, old);
     return DCP_OK;
 }
 
@@ -217,7 +217,7 @@ static int copy_history(const char *path, int number, const report_file_run *run
     *found = status == DCP_OK && is_history(&content, run);
     if (*found) status = copy_bytes(file, old, content.kept, to, err);
     if (*found && status == DCP_OK)
-        ranks_say(0, "metrics: lines up to step %" PRIu64 " are copied from %s", run->step, old);
+        ranks_info(0, "metrics: lines up to step %" PRIu64 " are copied from %s", run->step, old);
     fclose(file);
     return status;
 }

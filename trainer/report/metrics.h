@@ -28,14 +28,14 @@ int report_file_check(const char *path, dcp_error *err);
 
 /* The values of a line. */
 
-enum { REPORT_MOST_LOSSES = 2 };
+enum { REPORT_MAX_LOSSES = 2 };
 
 typedef struct report_values {
     uint64_t step;
     double loss, grad_norm, lr;
     size_t n_losses; /* the number of losses whose weighted sum is `loss` */
-    const char *loss_names[REPORT_MOST_LOSSES];
-    double losses[REPORT_MOST_LOSSES], eval_losses[REPORT_MOST_LOSSES];
+    const char *loss_names[REPORT_MAX_LOSSES];
+    double losses[REPORT_MAX_LOSSES], eval_losses[REPORT_MAX_LOSSES];
     uint64_t tokens; /* consumed since the start of the run */
     double tokens_per_s, mfu;
     double step_s; /* from the last line to this one, including a save between them */

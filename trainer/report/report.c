@@ -11,7 +11,7 @@
 #include "fsdp/fsdp.h"
 #include "programs/fail.h"
 #include "programs/program.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "report/metrics.h"
 #include "report/trace.h"
 #include "state/train_state.h"
@@ -32,17 +32,17 @@ typedef struct balance_rank {
 struct report_balance {
     int world, working; /* ranks, and ranks with micro-batches */
     int steps;          /* so far in this window */
-    report_balance_tell_fn tell;
+    report_balance_fn notify;
     void *ctx;
     balance_rank ranks[];
 };
 
 report_balance *report_balance_create(const fsdp_micro_batches *micro_batches,
-                                      report_balance_tell_fn tell, void *ctx) {
+                                      report_balance_fn notify, void *ctx) {
     const int world = micro_batches->world;
     report_balance *b = calloc(1, sizeof *b + (size_t)world * sizeof *b->ranks);
     if (!b) return NULL;
-    *b = (report_balance){.world = world, .tell = tell, .ctx = ctx};
+    *b = (report_balance){.world = world, .notify = notify, .ctx = ctx};
     for (int r = 0; r < world && fsdp_micro_batch_of(micro_batches, r, 0) < micro_batches->n;
          r++, b->working++)
         while (fsdp_micro_batch_of(micro_batches, r, (uint64_t)b->ranks[r].micro_batches) <
@@ -58,7 +58,7 @@ static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, b
     bool *is = &b->ranks[rank].is[kind];
     if (*is ? ratio >= alike : !exceeds) return;
     *is = !*is;
-    b->tell(b->ctx, rank, kind, *is, ratio);
+    b->notify(b->ctx, rank, kind, *is, ratio);
 }
 
 /* Adds the times of one step, except those of ranks without micro-batches, whose times mean
@@ -119,11 +119,11 @@ static uint64_t peak_bytes(void) {
     return (uint64_t)kib * 1024;
 }
 
-static void tell_unbalanced(void *ctx, int rank, report_balance_kind kind, int is, double ratio) {
+static void warn_unbalanced(void *ctx, int rank, report_balance_kind kind, int is, double ratio) {
     const run_report *r = ctx;
     if (!is)
-        ranks_say(0, "rank %d is %s the others again", rank,
-                  kind == REPORT_BALANCE_SLOW ? "as fast as" : "no larger than");
+        ranks_info(0, "rank %d is %s the others again", rank,
+                   kind == REPORT_BALANCE_SLOW ? "as fast as" : "no larger than");
     else if (kind == REPORT_BALANCE_SLOW)
         ranks_warn(0,
                    "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
@@ -152,7 +152,7 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     if (t->rank != 0) return DCP_OK;
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(&t->plan);
     r->usage = calloc(5 * (size_t)t->world, sizeof *r->usage);
-    r->ranks = report_balance_create(&micro_batches, tell_unbalanced, r);
+    r->ranks = report_balance_create(&micro_batches, warn_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
     report_console_begin(&r->console, t->c->log_every, t->c->max_steps, t->shape.tokens > 0,
                          report_console_columns());
@@ -233,7 +233,7 @@ static void note_metrics(run_report *r, uint64_t step, int status, const dcp_err
         ranks_warn(0, "%s: lines are left out until one can be written; training continues",
                    err->message);
     if (!failed && r->lines_fail)
-        ranks_say(0, "metrics: lines are written again, from step %" PRIu64 " on", step);
+        ranks_info(0, "metrics: lines are written again, from step %" PRIu64 " on", step);
     r->lines_fail = failed;
 }
 
@@ -249,9 +249,9 @@ static void write_line(run_report *r, const report_values *v) {
     if (r->lines) note_metrics(r, v->step, report_metrics_write(r->lines, v, &err), &err);
 }
 
-void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
+void report_exclude_time(run_report *r, double seconds) { r->line_at += seconds; }
 
-_Static_assert((int)SAMPLE_MOST_LOSSES == (int)REPORT_MOST_LOSSES, "a line has all losses");
+_Static_assert((int)SAMPLE_MAX_LOSSES == (int)REPORT_MAX_LOSSES, "a line has all losses");
 
 /* Copies the losses of which the loss is the weighted sum. */
 static void take_losses(const trainer *t, const step_result *result, report_values *v) {
@@ -273,7 +273,7 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
 
 /* Warns immediately when batches are skipped for the first time, and counts all of them for the
  * message at the end. */
-static void tell_skipped(run_report *r, const report_values *v) {
+static void warn_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
                    "step %" PRIu64 ": %" PRIu64
@@ -320,7 +320,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
-    if (v.skipped) tell_skipped(r, &v);
+    if (v.skipped) warn_skipped(r, &v);
     memcpy(r->spent, now, sizeof now);
     if (r->trace && t->rank == 0) report_trace_step(r->trace, v.step, v.loss, r->line_at, at);
     flush_trace(r);
@@ -333,7 +333,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
 void report_evaluation(run_report *r, const step_evaluation *evaluated, double seconds) {
     dcp_error err;
     report_values v = {.step = r->t->state->step};
-    report_leave_out(r, seconds);
+    report_exclude_time(r, seconds);
     memcpy(r->spent, r->t->tl.spent, sizeof r->spent);
     if (r->t->rank != 0) return;
     take_evaluation(r->t, evaluated, seconds, &v);
@@ -365,7 +365,7 @@ typedef struct largest { /* MPI_DOUBLE_INT */
 
 /* Reports how the run spent its time. Collective. The run made `steps` steps in `seconds`; nothing
  * is reported for a run without steps. */
-static void tell_time(const trainer *t, uint64_t steps, double seconds) {
+static void print_time(const trainer *t, uint64_t steps, double seconds) {
     if (steps == 0) return;
     double sum[ROWS];
     largest most_of[ROWS];
@@ -381,18 +381,18 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
     MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
     MPI_Reduce(root ? MPI_IN_PLACE : most_of, most_of, ROWS, MPI_DOUBLE_INT, MPI_MAXLOC, 0,
                t->comm);
-    ranks_say(t->rank, "%" PRIu64 " %s in %.3f s; where the time of %d %s went:", steps,
-              steps == 1 ? "step" : "steps", seconds, t->world, t->world == 1 ? "rank" : "ranks");
-    ranks_say(t->rank, "%-20s %10s %7s %10s", "", "mean s", "share", "most s");
+    ranks_info(t->rank, "%" PRIu64 " %s in %.3f s; where the time of %d %s went:", steps,
+               steps == 1 ? "step" : "steps", seconds, t->world, t->world == 1 ? "rank" : "ranks");
+    ranks_info(t->rank, "%-20s %10s %7s %10s", "", "mean s", "share", "most s");
     for (int i = 0; i < ROWS; i++) {
         const int row = row_order[i];
         const double mean = sum[row] / t->world;
-        ranks_say(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
-                  100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
+        ranks_info(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
+                   100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
     }
 }
 
-static void tell_device_memory(const run_report *r) {
+static void print_device_memory(const run_report *r) {
     const trainer *t = r->t;
     uint64_t unused, all, later;
     double most = (double)t->k->peak(t->k);
@@ -400,40 +400,41 @@ static void tell_device_memory(const run_report *r) {
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     t->k->room(t->k, &unused, &all, &later);
     if (r->steps && most > 0)
-        ranks_say(t->rank,
-                  "the device's memory of the largest rank peaked at %.1f MiB; %.1f of %.1f MiB "
-                  "of rank 0's device are free",
-                  most / 1048576, (double)unused / 1048576, (double)all / 1048576);
+        ranks_info(t->rank,
+                   "the device's memory of the largest rank peaked at %.1f MiB; %.1f of %.1f MiB "
+                   "of rank 0's device are free",
+                   most / 1048576, (double)unused / 1048576, (double)all / 1048576);
 }
 
 /* Reports the measured memory beside the predicted memory. */
-static void tell_memory(const run_report *r) {
+static void print_memory(const run_report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;
     double most = (double)peak_bytes();
     const bool root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
     if (r->steps)
-        ranks_say(t->rank,
-                  "memory of the largest rank peaked at %.1f MiB; the prediction was %.1f, and up "
-                  "to %.1f more for saves that are waited for%s",
-                  most / 1048576, (double)t->memory_bytes / 1048576,
-                  (double)t->staging_bytes / 1048576, t->c->offload_path ? offloaded : "");
+        ranks_info(t->rank,
+                   "memory of the largest rank peaked at %.1f MiB; the prediction was %.1f, and up "
+                   "to %.1f more for saves that are waited for%s",
+                   most / 1048576, (double)t->memory_bytes / 1048576,
+                   (double)t->staging_bytes / 1048576, t->c->offload_path ? offloaded : "");
 }
 
 int report_end(run_report *r, int status) {
-    if (r->t->rank == 0) ranks_bar_leave();
+    if (r->t->rank == 0) ranks_bar_finish();
     if (r->skipped)
-        ranks_say(r->t->rank, "%" PRIu64 " %s skipped, because nothing in them counts for the loss",
-                  r->skipped, r->skipped == 1 ? "batch was" : "batches were");
+        ranks_info(r->t->rank,
+                   "%" PRIu64 " %s skipped, because nothing in them counts for the loss",
+                   r->skipped, r->skipped == 1 ? "batch was" : "batches were");
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
-        step_take_device_times(r->t);
-        tell_time(r->t, r->steps, MPI_Wtime() - r->begin);
-        tell_memory(r);
-        tell_device_memory(r);
+        step_collect_device_times(r->t);
+        print_time(r->t, r->steps, MPI_Wtime() - r->begin);
+        print_memory(r);
+        print_device_memory(r);
         end_trace(r);
     }
-    const bool lost = r->is_mute || !report_trace_is_whole(r->trace);
+    const bool lost = r->is_mute || !report_trace_is_complete(r->trace);
     report_trace_close(r->trace);
     report_metrics_close(r->lines);
     report_balance_destroy(r->ranks);

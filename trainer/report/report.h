@@ -31,12 +31,12 @@ typedef struct report_balance report_balance;
 
 /* Called when a rank becomes slow or large (is 1), and when it no longer is (is 0). ratio: of the
  * rank's time or memory to the others' mean. */
-typedef void (*report_balance_tell_fn)(void *ctx, int rank, report_balance_kind kind, int is,
-                                       double ratio);
+typedef void (*report_balance_fn)(void *ctx, int rank, report_balance_kind kind, int is,
+                                  double ratio);
 
 /* Returns NULL if out of memory. */
 report_balance *report_balance_create(const fsdp_micro_batches *micro_batches,
-                                      report_balance_tell_fn tell, void *ctx);
+                                      report_balance_fn notify, void *ctx);
 void report_balance_destroy(report_balance *b);
 
 /* Adds a step: the time that each rank spent computing, and its largest memory so far; [world]
@@ -65,7 +65,7 @@ typedef struct run_report {
 /* Collective, like all functions of run_report. Opens the metrics file and the trace's file. */
 int report_begin(run_report *r, trainer *t, dcp_error *err);
 /* Excludes `seconds` from the time of the step that is reported next. */
-void report_leave_out(run_report *r, double seconds);
+void report_exclude_time(run_report *r, double seconds);
 
 /* Reports a step. evaluated: the evaluation at the end of the step; ignored unless evaluated->done
  * is set. */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "programs/fail.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 /* Threads of a rank. Gathers and fills have one thread per lane. */
 enum { STEPS, COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
@@ -241,7 +241,7 @@ uint64_t report_trace_dropped(const report_trace *t, const timeline *tl) {
     return all;
 }
 
-bool report_trace_is_whole(const report_trace *t) { return !t || !t->has_failed; }
+bool report_trace_is_complete(const report_trace *t) { return !t || !t->has_failed; }
 
 void report_trace_close(report_trace *t) {
     if (!t) return;

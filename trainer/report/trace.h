@@ -32,5 +32,5 @@ int report_trace_flush(report_trace *t, timeline *tl, dcp_error *err);
 /* Collective. Returns on rank 0 the number of all ranks' events that found no room. */
 uint64_t report_trace_dropped(const report_trace *t, const timeline *tl);
 /* Returns true, on rank 0, if everything could be written. NULL: true. */
-bool report_trace_is_whole(const report_trace *t);
+bool report_trace_is_complete(const report_trace *t);
 void report_trace_close(report_trace *t);

@@ -78,7 +78,7 @@ typedef struct difference {
     char text[400];
 } difference;
 
-static void tell_first(void *ctx, weights_difference found) {
+static void record_first(void *ctx, weights_difference found) {
     difference *d = ctx;
     char shape[160] = "";
     if (d->there++) return;
@@ -95,7 +95,7 @@ static int compare(sample_loaded *s, const found_tensors *found, const model_par
                    dcp_error *err) {
     difference d = {0};
     const int status =
-        model_weights_compare(params, count_params(s->m), found, tell_first, &d, err);
+        model_weights_compare(params, count_params(s->m), found, record_first, &d, err);
     if (status || !d.there) return status;
     return core_fail(err, DCP_ERR_MISMATCH,
                      "%s: its tensors are not those of the model that it names: %s; save it anew, "

@@ -8,7 +8,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 #include "random/random.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* for the products that are measured */
 enum { PIECE_ELEMS = 1 << 12 };
@@ -156,7 +156,7 @@ void setup_idle_warn_of_ranks(const config *c, int rank, int world) {
                    (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
 }
 
-void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
+void setup_idle_report_cores(const kernels *k, const config *c, MPI_Comm comm) {
     MPI_Comm here;
     int rank, world, ranks_here;
     MPI_Comm_rank(comm, &rank);
@@ -166,8 +166,8 @@ void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
     MPI_Comm_free(&here);
     const int n = program_cores();
     if (n > ranks_here && (uint64_t)world < config_micro_batches(c) && kernels_on_host(k))
-        ranks_say(rank,
-                  "%d of %d cores here are idle, because each rank computes on one: more ranks "
-                  "would use them (dcp-run -n), with the same bits",
-                  n - ranks_here, n);
+        ranks_info(rank,
+                   "%d of %d cores here are idle, because each rank computes on one: more ranks "
+                   "would use them (dcp-run -n), with the same bits",
+                   n - ranks_here, n);
 }

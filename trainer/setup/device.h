@@ -33,4 +33,4 @@ void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 /* Collective. Reports if this host has more cores than ranks, and a step has enough micro-batches
  * for more ranks. A rank computes on one core, whatever OMP_NUM_THREADS says, because another
  * number of threads could change the bits. */
-void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm);
+void setup_idle_report_cores(const kernels *k, const config *c, MPI_Comm comm);

@@ -10,7 +10,7 @@
 #include "fsdp/shard_layout.h"
 #include "optim/optim.h"
 #include "setup/device.h"
-#include "setup/disk_room.h"
+#include "setup/disk_space.h"
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
 
@@ -256,7 +256,7 @@ static int print_model(const config *c, model *m, int ranks, dcp_error *err) {
     }
     if (status == DCP_OK) {
         print_traffic(&plan);
-        setup_room_print(c, layout, 1);
+        setup_space_print(c, layout, 1);
     }
     fsdp_layout_destroy(layout);
     return status;

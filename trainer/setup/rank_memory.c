@@ -14,7 +14,7 @@
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
 #include "programs/fail.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "step/trainer.h"
 
 static uint64_t smaller_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -238,8 +238,8 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     add_up(t, n.bytes, &together, &ranks);
     status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);
     if (status == DCP_OK)
-        ranks_say(t->rank, "%.2f MiB of the device's memory per rank; %.1f of %.1f MiB were free",
-                  setup_mib(n.bytes), setup_mib(n.unused), setup_mib(n.all));
+        ranks_info(t->rank, "%.2f MiB of the device's memory per rank; %.1f of %.1f MiB were free",
+                   setup_mib(n.bytes), setup_mib(n.unused), setup_mib(n.all));
     return status;
 }
 

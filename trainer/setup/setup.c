@@ -26,14 +26,14 @@
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "report/metrics.h"
 #include "report/trace.h"
 #include "setup/device.h"
-#include "setup/disk_room.h"
+#include "setup/disk_space.h"
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
-#include "state/kept_files.h"
+#include "state/carried_files.h"
 #include "state/resume.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
@@ -198,21 +198,22 @@ static int check_start(const trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-static void tell_packed(const trainer *t) {
+static void report_packed(const trainer *t) {
     uint64_t records;
     double share;
     data_packed(t->samples, &records, &share);
-    ranks_say(t->rank,
-              "%" PRIu64 " records are packed into these samples, and fill %.1f %% of them",
-              records, 100 * share);
+    ranks_info(t->rank,
+               "%" PRIu64 " records are packed into these samples, and fill %.1f %% of them",
+               records, 100 * share);
 }
 
 /* Writes a text such as " (3 files, 1.2 GB)" into text[64], or "" if the data are not text files.
  * Warns if a file contains a byte that no text has, but uses the file nevertheless. */
-static const char *tell_files(const trainer *t, const data *samples, const char *key, char *text) {
+static const char *describe_files(const trainer *t, const data *samples, const char *key,
+                                  char *text) {
     data_contents found;
     char bytes[32];
-    data_files_told(samples, &found);
+    data_files_describe(samples, &found);
     if (found.binary)
         ranks_warn(t->rank,
                    "%s: %s has a NUL at byte %" PRIu64
@@ -226,29 +227,29 @@ static const char *tell_files(const trainer *t, const data *samples, const char 
     return text;
 }
 
-static void tell_plan(const trainer *t) {
+static void report_plan(const trainer *t) {
     const uint64_t micro_batches = config_micro_batches(t->c), world = (uint64_t)t->world;
     char files[64];
-    tell_files(t, t->samples, "data.path", files);
-    ranks_say(t->rank,
-              "%.2f M parameters in %zu units on %d %s; "
-              "%" PRIu64 " micro-batches per step, at most %" PRIu64 " per rank; %" PRIu64
-              " samples per epoch%s; %s",
-              (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
-              t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
-              data_samples(t->samples), files, t->k->describe(t->k));
-    if (t->shape.packed) tell_packed(t);
+    describe_files(t, t->samples, "data.path", files);
+    ranks_info(t->rank,
+               "%.2f M parameters in %zu units on %d %s; "
+               "%" PRIu64 " micro-batches per step, at most %" PRIu64 " per rank; %" PRIu64
+               " samples per epoch%s; %s",
+               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
+               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
+               data_samples(t->samples), files, t->k->describe(t->k));
+    if (t->shape.packed) report_packed(t);
     setup_idle_warn_of_ranks(t->c, t->rank, t->world);
     state_unused_tokenizer_warn(t->c, t->shape.classes, t->rank);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
-        ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
+        ranks_info(t->rank, "units and gradients travel by %s", t->transport.name);
     if (!t->eval_samples) return;
-    tell_files(t, t->eval_samples, "data.eval_path", files);
+    describe_files(t, t->eval_samples, "data.eval_path", files);
     char often[64] = "";
     if (t->c->eval_every)
         snprintf(often, sizeof often, ", and every %" PRIu64 " steps", t->c->eval_every);
-    ranks_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
-              data_samples(t->eval_samples), t->c->eval_path, often);
+    ranks_info(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
+               data_samples(t->eval_samples), t->c->eval_path, often);
 }
 
 /* Collective. Begins about.json: the kernels and processors, the type of the data, and the
@@ -276,7 +277,8 @@ static int normalize_images(trainer *t, dcp_error *err) {
     t->state->normalizes = true;
     data_normalize(t->samples, &how);
     if (t->eval_samples) data_normalize(t->eval_samples, &how);
-    ranks_say(t->rank, "bytes of images are normalized as in the model's preprocessor_config.json");
+    ranks_info(t->rank,
+               "bytes of images are normalized as in the model's preprocessor_config.json");
     return DCP_OK;
 }
 
@@ -337,7 +339,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     if (status == DCP_OK) status = begin_about(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     status = ranks_agree(comm, check_start(t, err), err);
-    if (status == DCP_OK) tell_plan(t);
+    if (status == DCP_OK) report_plan(t);
     return exit_status_of(status);
 }
 
@@ -413,10 +415,10 @@ static int check_places(const trainer *t, dcp_error *err) {
 }
 
 /* Collective. */
-static int check_disk_room(const trainer *t, dcp_error *err) {
+static int check_disk_space(const trainer *t, dcp_error *err) {
     int hosts = 0;
     int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
-    if (status == DCP_OK && t->rank == 0) status = setup_room_check(t->c, t->layout, hosts, err);
+    if (status == DCP_OK && t->rank == 0) status = setup_space_check(t->c, t->layout, hosts, err);
     return ranks_agree(t->comm, status, err);
 }
 
@@ -427,7 +429,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
         status = ranks_agree(t->comm, state_check_offload(t->c->offload_path, err), err);
     if (status == DCP_OK) status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
-    if (status == DCP_OK) status = check_disk_room(t, err);
+    if (status == DCP_OK) status = check_disk_space(t, err);
     return exit_status_of(status);
 }
 
@@ -492,25 +494,26 @@ static int predict(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     t->memory_bytes = setup_memory_sum(&m);
     t->staging_bytes = m.staging;
-    ranks_say(t->rank,
-              "memory per rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered "
-              "units; %.1f "
-              "activations; %.1f partial sums",
-              setup_mib(m.params + m.grads + m.slots), setup_mib(m.units), setup_mib(m.activations),
-              setup_mib(m.partial));
+    ranks_info(t->rank,
+               "memory per rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered "
+               "units; %.1f "
+               "activations; %.1f partial sums",
+               setup_mib(m.params + m.grads + m.slots), setup_mib(m.units),
+               setup_mib(m.activations), setup_mib(m.partial));
     if (setup_mib(files) >= 1.0)
-        ranks_say(t->rank, "files that checkpoints carry, in MiB: %.1f per rank", setup_mib(files));
+        ranks_info(t->rank, "files that checkpoints carry, in MiB: %.1f per rank",
+                   setup_mib(files));
     return DCP_OK;
 }
 
-static void tell_offload(const trainer *t) {
+static void report_offload(const trainer *t) {
     const double offloaded = setup_mib(fsdp_plan_memory(&t->plan).offloaded);
     if (t->plan.is_on_host)
-        ranks_say(t->rank, "%.1f MiB of parameters and moments per rank are in the host's memory",
-                  offloaded);
+        ranks_info(t->rank, "%.1f MiB of parameters and moments per rank are in the host's memory",
+                   offloaded);
     else if (t->c->offloads)
-        ranks_say(t->rank, "%.1f MiB of parameters and moments per rank are in a file in %s",
-                  offloaded, t->c->offload_path);
+        ranks_info(t->rank, "%.1f MiB of parameters and moments per rank are in a file in %s",
+                   offloaded, t->c->offload_path);
 }
 
 static int make_shards(trainer *t, dcp_error *err) {
@@ -544,10 +547,10 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = setup_open_stores(t, err);
-    if (status == DCP_OK) status = check_disk_room(t, err);
+    if (status == DCP_OK) status = check_disk_space(t, err);
     if (status != DCP_OK) return exit_status_of(status);
-    tell_offload(t);
-    setup_idle_tell_cores(t->k, t->c, t->comm);
+    report_offload(t);
+    setup_idle_report_cores(t->k, t->c, t->comm);
     const resume_from from = beginning(t);
     ranks_board_reach(RANKS_PHASE_READY);
     status = state_resume(&from, t->state, err);

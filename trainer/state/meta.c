@@ -11,7 +11,7 @@
 
 #include "programs/fail.h"
 #include "programs/json_read.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 /* The member of "data" that says whether images are normalized. */
 static const char normalized[] = "normalized";
@@ -172,7 +172,7 @@ static bool is_label(const char *section, const char *key) {
 
 /* Warns about each key whose values differ between the two objects. section: the object's name in
  * the checkpoint's JSON, or "" for members at the top level. */
-static void tell_differences(int rank, const char *section, const json_t *there,
+static void warn_differences(int rank, const char *section, const json_t *there,
                              const json_t *here) {
     json_t *all = json_copy((json_t *)here);
     json_object_update_missing(all, (json_t *)there);
@@ -195,8 +195,8 @@ static void tell_differences(int rank, const char *section, const json_t *there,
     json_decref(all);
 }
 
-static void tell_object(int rank, const char *section, const json_t *there, json_t *here) {
-    if (there && here) tell_differences(rank, section, there, here);
+static void warn_object_differs(int rank, const char *section, const json_t *there, json_t *here) {
+    if (there && here) warn_differences(rank, section, there, here);
     json_decref(here);
 }
 
@@ -213,9 +213,9 @@ static json_t *members_named(const json_t *all, const json_t *names) {
     return found;
 }
 
-static void tell_batch(int rank, const json_t *there, const config *c) {
+static void warn_batch_differs(int rank, const json_t *there, const config *c) {
     json_t *here = batch_members(c), *members = here ? members_named(there, here) : NULL;
-    tell_object(rank, "", members, here);
+    warn_object_differs(rank, "", members, here);
     json_decref(members);
 }
 
@@ -228,7 +228,7 @@ static int read_count(const json_t *o, const char *key, uint64_t *out, dcp_error
     return DCP_OK;
 }
 
-static void read_seed(meta_place *place, const meta_run *run, const json_t *rng) {
+static void read_seed(meta_position *place, const meta_run *run, const json_t *rng) {
     const json_t *seed = json_object_get(rng, "seed");
     const uint64_t own = run->c->seed;
     place->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : own;
@@ -243,7 +243,7 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
 /* Reports differences between the checkpoint's data and the run's. Returns true if the samples
  * differ. The checksum covers samples after the data were cut into them, so it is compared only if
  * the data were cut in the same way. Older checkpoints have no checksum. */
-static bool tell_data(const meta_run *run, const json_t *there) {
+static bool report_data_differences(const meta_run *run, const json_t *there) {
     json_t *here = data_object(&run->data, run->c);
     json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
     const json_t *old = json_object_get(there, "checksum"); /* not from `was`, whose member is
@@ -256,21 +256,22 @@ static bool tell_data(const meta_run *run, const json_t *there) {
     const bool is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
     if (is_cut_alike) json_object_del(was, "checksum");
     if (is_cut_alike && old) json_object_set(was, "checksum", (json_t *)old);
-    tell_object(run->rank, "data", was, here);
+    warn_object_differs(run->rank, "data", was, here);
     json_decref(was);
     return is_other;
 }
 
-static void tell_all(const meta_run *run, const json_t *there) {
+static void warn_all(const meta_run *run, const json_t *there) {
     const int rank = run->rank;
     const config *c = run->c;
-    tell_object(rank, "model", json_object_get(there, "model"), state_meta_model(c->model));
-    tell_object(rank, "schedule", json_object_get(there, "schedule"), schedule_object(c));
-    tell_object(rank, "optimizer", json_object_get(there, "optimizer"), optimizer_object(c));
-    tell_batch(rank, there, c);
+    warn_object_differs(rank, "model", json_object_get(there, "model"), state_meta_model(c->model));
+    warn_object_differs(rank, "schedule", json_object_get(there, "schedule"), schedule_object(c));
+    warn_object_differs(rank, "optimizer", json_object_get(there, "optimizer"),
+                        optimizer_object(c));
+    warn_batch_differs(rank, there, c);
 }
 
-int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
+int state_meta_read(const meta_run *run, const char *text, meta_position *out, dcp_error *err) {
     json_t *o;
     int status = core_json_parse_object(text, strlen(text), &o, err);
     if (status == DCP_ERR_ARG)
@@ -280,8 +281,8 @@ int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_
     if (status == DCP_OK) status = read_count(o, "tokens", &out->tokens, err);
     if (status == DCP_OK) {
         read_seed(out, run, json_object_get(o, "rng"));
-        tell_all(run, o);
-        out->has_other_data = tell_data(run, json_object_get(o, "data"));
+        warn_all(run, o);
+        out->has_other_data = report_data_differences(run, json_object_get(o, "data"));
         out->has_raw_images =
             json_object_get(o, "samples") &&
             !json_is_true(json_object_get(json_object_get(o, "data"), normalized));

@@ -31,18 +31,18 @@ typedef struct meta_run {
 } meta_run;
 
 /* The place at which the run continues. */
-typedef struct meta_place {
+typedef struct meta_position {
     uint64_t samples, tokens; /* consumed so far */
     uint64_t seed;
     bool has_other_data;  /* the saved run had other samples, or another order of them */
     bool has_raw_images;  /* the saved run did not normalize images */
     bool owes_evaluation; /* the evaluation after the step was interrupted */
-} meta_place;
+} meta_position;
 
 /* Reads the place from a checkpoint's JSON. Rank 0 warns about everything that the run will do
  * differently from the run that saved the checkpoint. A checkpoint without counts, such as an
  * import, starts at sample 0 with the configuration's seed. */
-int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err);
+int state_meta_read(const meta_run *run, const char *text, meta_position *out, dcp_error *err);
 
 /* Returns the model's object as checkpoints store it: without transformers_version, and without
  * keys that begin with an underscore. Returns a new reference, or NULL. */

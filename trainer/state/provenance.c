@@ -9,7 +9,7 @@
 
 #include "programs/fail.h"
 #include "programs/json_read.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include <dcp/checkpoint.h>
 #include <dcp/store.h>
 
@@ -50,7 +50,7 @@ static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
 
 /* Warns if ranks have different names. names[i] is the name of rank i, so this comes before the
  * names are sorted. */
-static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
+static void warn_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
     for (int r = 1; r < world; r++) {
         if (strcmp(names[r], names[0]) == 0) continue;
         ranks_warn(0,
@@ -63,7 +63,7 @@ static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) 
 
 /* Rank 0 only. Adds the member `kind`, which contains the names of all ranks. */
 static int add_kind(json_t *members, const char *kind, char (*names)[NAME_BYTES], int world) {
-    tell_unlike(kind, names, world);
+    warn_unlike(kind, names, world);
     return json_object_set_new(members, kind, distinct_names(names, (size_t)world));
 }
 

@@ -16,8 +16,8 @@
 #include "programs/fail.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
-#include "state/kept_files.h"
+#include "ranks/log.h"
+#include "state/carried_files.h"
 #include "state/meta.h"
 #include "state/provenance.h"
 #include "state/state_load.h"
@@ -129,7 +129,7 @@ static void name_own(const config *c, MPI_Comm comm, own_names *names) {
     MPI_Bcast(names, sizeof *names, MPI_CHAR, 0, comm);
 }
 
-int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_own *found,
+int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_ownership *found,
                           dcp_error *err) {
     const resume_steps r = {c, dcp, comm};
     own_names names;
@@ -149,7 +149,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     const bool fails = !is && unread.status && *names.launch;
     status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
-    *found = (state_own)is;
+    *found = (state_ownership)is;
     return status;
 }
 
@@ -161,7 +161,7 @@ static bool is_own_step(const config *c, const char *step_path) {
            strcmp(found, own) == 0;
 }
 
-static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_place *out,
+static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_position *out,
                       dcp_error *err) {
     const meta_run run = {.rank = from->layout->rank,
                           .c = from->c,
@@ -171,7 +171,7 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
 
 /* Reports to dcp-run the store that the step was loaded from, and the number of its files that were
  * rebuilt. */
-static void tell_board(const resume_from *from, uint64_t step, const char *path) {
+static void report_to_board(const resume_from *from, uint64_t step, const char *path) {
     const char *slash = strrchr(path, '/');
     const int length = slash ? (int)(slash - path) : 0, rebuilt = dcp_tiers_rebuilt(from->stores);
     char text[RANKS_BOARD_TEXT], files[64] = "";
@@ -191,7 +191,7 @@ static bool is_same_init(const char *a, const char *b) {
 
 /* Rank 0 only. Warns if the configured `init` does not name the weights that the run began with.
  * began: the run's `init`; "" if unknown. */
-static void tell_unused_init(const config *c, const char *began) {
+static void warn_unused_init(const config *c, const char *began) {
     if (is_text(c->init, "random") || is_same_init(c->init, began)) return;
     ranks_warn(0,
                "init: %s is not used, because the run continues from its step%s%s; to start with "
@@ -205,7 +205,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
                       int with_slots, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
-    meta_place place;
+    meta_position place;
     /* rank 0's result is used, because other ranks may not see the directory */
     int is_own = is_own_step(from->c, path);
     MPI_Bcast(&is_own, 1, MPI_INT, 0, from->comm);
@@ -227,15 +227,15 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     if (status == DCP_OK && is_own)
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
-    ranks_say(rank, "continuing from step %" PRIu64 ": %s", s->step, path);
-    tell_board(from, s->step, path);
+    ranks_info(rank, "continuing from step %" PRIu64 ": %s", s->step, path);
+    report_to_board(from, s->step, path);
     if (!with_slots && state_has_optimizer(ckpt))
         ranks_warn(rank, "%s has no optimizer state of %s: it starts at zero", path,
                    s->optimizer->name);
     else if (!with_slots)
-        ranks_say(rank, "%s has no optimizer state: the moments start at zero", path);
+        ranks_info(rank, "%s has no optimizer state: the moments start at zero", path);
     if (rank == 0 && with_slots) state_provenance_compare(path, from->provenance);
-    if (rank == 0) tell_unused_init(from->c, s->init);
+    if (rank == 0) warn_unused_init(from->c, s->init);
     return DCP_OK;
 }
 
@@ -256,7 +256,7 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     return ranks_agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
 }
 
-static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, bool with_slots) {
+static void report_preview(const config *c, int rank, const dcp_checkpoint *ckpt, bool with_slots) {
     const uint64_t step = dcp_checkpoint_step(ckpt);
     char head[128], rate[64] = "";
     if (step >= c->max_steps)
@@ -269,10 +269,10 @@ static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, 
     if (step < c->max_steps)
         snprintf(rate, sizeof rate, "; the next learning rate is %.4g",
                  optim_schedule_lr(c, step + 1));
-    ranks_say(rank,
-              "%s: %s, whose tensors are the model's%s; their bytes are checked when they are "
-              "loaded, or by dcp-inspect verify%s",
-              head, dcp_checkpoint_path(ckpt), with_slots ? "" : ", with moments of zero", rate);
+    ranks_info(rank,
+               "%s: %s, whose tensors are the model's%s; their bytes are checked when they are "
+               "loaded, or by dcp-inspect verify%s",
+               head, dcp_checkpoint_path(ckpt), with_slots ? "" : ", with moments of zero", rate);
 }
 
 /* Reports that a run would continue from the open checkpoint, and prints the warnings of such a
@@ -280,7 +280,7 @@ static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, 
 static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
-    meta_place place;
+    meta_position place;
     bool with_slots;
     int status = state_match(layout, v->from->optimizer, ckpt, &with_slots, err);
     if (status == DCP_OK) status = read_place(v->from, ckpt, &place, err);
@@ -290,8 +290,8 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     char began[STATE_INIT_BYTES];
     if (layout->rank != 0) return DCP_OK;
     state_provenance_init(path, began);
-    tell_unused_init(v->from->c, began);
-    tell_preview(v->from->c, layout->rank, ckpt, with_slots);
+    warn_unused_init(v->from->c, began);
+    report_preview(v->from->c, layout->rank, ckpt, with_slots);
     return DCP_OK;
 }
 
@@ -396,8 +396,8 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
     if (status != DCP_OK) return status;
     status = state_load(s, from->comm, ckpt, STATE_MODEL, from->c->engine, &with_slots, err);
     if (status == DCP_OK)
-        ranks_say(s->layout->rank, "weights from %s, moments start at zero",
-                  dcp_checkpoint_path(ckpt));
+        ranks_info(s->layout->rank, "weights from %s, moments start at zero",
+                   dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);
     return status;
 }
@@ -415,7 +415,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     s->seed = from->c->seed;
     if (is_text(path, "random")) {
         state_randomize(s);
-        ranks_say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
+        ranks_info(s->layout->rank, "random start with seed %" PRIu64, s->seed);
         state_unused_weights_warn(from->c, s->layout->rank);
         return DCP_OK;
     }
@@ -428,7 +428,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     else
         status = ranks_agree(from->comm, read_hf(s, path, &why), &why);
     if (status != DCP_OK) return fail_key("init", init_takes, status, &why, err);
-    if (!checkpoint) ranks_say(s->layout->rank, "weights from %s", path);
+    if (!checkpoint) ranks_info(s->layout->rank, "weights from %s", path);
     return DCP_OK;
 }
 
@@ -484,12 +484,12 @@ int state_resume_preview(const resume_from *from, dcp_error *err) {
     if (status != DCP_OK || found) return status;
     if (is_text(c->init, "random")) {
         state_unused_weights_warn(c, from->layout->rank);
-        ranks_say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
+        ranks_info(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
         return DCP_OK;
     }
     dcp_error why;
     status = check_init(from, &why);
     if (status != DCP_OK) return fail_key("init", init_takes, status, &why, err);
-    ranks_say(from->layout->rank, "would start with weights from %s", c->init);
+    ranks_info(from->layout->rank, "would start with weights from %s", c->init);
     return DCP_OK;
 }

@@ -26,19 +26,19 @@ typedef struct resume_from {
  * then the directory was chosen wrongly, and no disk has failed. */
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
-typedef enum state_own {
+typedef enum state_ownership {
     STATE_OWN_NONE,
     STATE_OWN_LAUNCH, /* saved by ranks that this dcp-run started */
     /* Saved by a run of the same configuration. Either checkpoint.resume names a step, from which
      * that run had to continue, too; or Slurm requeued the run. */
     STATE_OWN_CONFIG,
-} state_own;
+} state_ownership;
 
 /* Collective. Finds out whether the newest step of all stores is this run's own. If so, the run has
  * to continue from that step, whatever checkpoint.resume says: following checkpoint.resume again
  * would compute the same steps again, and a job that is requeued repeatedly would never finish.
  * Fails if the owner of the step cannot be determined. */
-int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_own *found,
+int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_ownership *found,
                           dcp_error *err);
 
 /* Collective. *expected: whether the run is going to resume from a checkpoint. DCP_ERR_STATE:

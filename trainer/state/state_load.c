@@ -16,7 +16,7 @@
 #include "programs/json_read.h"
 #include "programs/model_files.h"
 #include "ranks/board.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "state/meta.h"
 
 #define PIECE_BYTES (1u << 20)
@@ -35,7 +35,7 @@ static void differ(differences *d, const char *fmt, ...) {
     va_end(args);
 }
 
-static void tell_difference(void *differences_of, weights_difference difference) {
+static void record_difference(void *differences_of, weights_difference difference) {
     differences *d = differences_of;
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
@@ -64,7 +64,7 @@ static const fsdp_param *tied_param(const fsdp_layout *layout) {
     return NULL;
 }
 
-static void tell_fresh(const fsdp_layout *layout, const found_tensors *found) {
+static void report_fresh(const fsdp_layout *layout, const found_tensors *found) {
     for (size_t i = 0; i < layout->n_params; i++) {
         const model_param *param = &layout->params[i].info;
         if (param->fresh && !model_weights_find_param(found, param))
@@ -78,7 +78,7 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     const model_param **params = calloc(n + 1, sizeof *params);
     if (!params) return core_fail_memory(err, (n + 1) * sizeof *params);
     for (size_t i = 0; i < n; i++) params[i] = &layout->params[i].info;
-    const int status = model_weights_compare(params, n, found, tell_difference, d, err);
+    const int status = model_weights_compare(params, n, found, record_difference, d, err);
     for (size_t i = 0; i < n; i++) compare_dtype(params[i], found, d);
     free(params);
     return status;
@@ -101,7 +101,7 @@ static int match_shapes(const fsdp_layout *layout, const found_tensors *found, d
     const int status = compare_params(layout, found, &d, err);
     if (status != DCP_OK) return status;
     if (d.n == 0) {
-        tell_fresh(layout, found);
+        report_fresh(layout, found);
         return DCP_OK;
     }
     char more[48] = "";
@@ -412,7 +412,7 @@ static int check_checkpoint(train_state *s, dcp_checkpoint *ckpt, unsigned secti
                             slots_found *found, dcp_error *err) {
     const optim_type *optimizer = sections & STATE_OPTIMIZER ? s->optimizer : NULL;
     int status = match_tensors(s->layout, optimizer, ckpt, found, err);
-    if (status == DCP_OK && sections & STATE_FILES) status = state_take_files(s, ckpt, err);
+    if (status == DCP_OK && sections & STATE_FILES) status = state_adopt_files(s, ckpt, err);
     return status == DCP_OK ? take_since(s, ckpt, sections, err) : status;
 }
 

@@ -372,9 +372,9 @@ int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp
 }
 
 static int take_file(train_state *s, const dcp_tensor *tensor, dcp_error *err) {
-    kept_file *file = &s->files[s->n_files];
-    *file = (kept_file){.tensor = *tensor,
-                        .box = dcp_box_chunk(tensor, s->layout->rank, s->layout->world)};
+    carried_file *file = &s->files[s->n_files];
+    *file = (carried_file){.tensor = *tensor,
+                           .box = dcp_box_chunk(tensor, s->layout->rank, s->layout->world)};
     const uint64_t bytes = dcp_box_elems(&file->box, tensor->ndim) * dcp_dtype_bytes(tensor->dtype);
     file->tensor.path = strdup(tensor->path);
     file->data = malloc(bytes + 1);
@@ -384,13 +384,13 @@ static int take_file(train_state *s, const dcp_tensor *tensor, dcp_error *err) {
 
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err) {
     const dcp_tensor tensor = {path, DCP_U8, 1, {bytes}};
-    kept_file *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
+    carried_file *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
     if (!files) return core_fail_memory(err, (s->n_files + 1) * sizeof *files);
     s->files = files;
     return take_file(s, &tensor, err);
 }
 
-int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
+int state_adopt_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
     drop_files(s);
     s->files = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *s->files);
     if (!s->files) return core_fail_memory(err, sizeof *s->files);

@@ -17,11 +17,11 @@
 typedef struct offload offload; /* memory in a file */
 
 /* A tensor of the section /files, cut on dimension 0 like any other. */
-typedef struct kept_file {
+typedef struct carried_file {
     dcp_tensor tensor; /* the state owns its path */
     dcp_box box;
     void *data;
-} kept_file;
+} carried_file;
 
 typedef struct train_state {
     const fsdp_layout *layout;
@@ -30,13 +30,13 @@ typedef struct train_state {
     float *params;            /* [layout->param_elems] */
     bool borrows_params;
     const optim_type *optimizer;
-    float *grads;                    /* [layout->grad_elems] */
-    void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
+    float *grads;                   /* [layout->grad_elems] */
+    void *slots[KERNELS_MAX_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
     /* If params and slots are offloaded: the memory that holds them, a file or, for kernels on a
      * device, host memory. Otherwise both are NULL. */
     offload *offloaded;
     void *host_memory;
-    kept_file *files;
+    carried_file *files;
     size_t n_files;
     /* [layout->n_params] the step at which a parameter's slots were zero; negative if before step
      * 0 */
@@ -101,4 +101,4 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
  * fills. */
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
 /* Replaces the state's files by those of the checkpoint, and allocates this rank's part of each. */
-int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
+int state_adopt_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);

@@ -17,18 +17,18 @@
 #include "optim/grad_norm.h"
 #include "programs/fail.h"
 #include "ranks/board.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "state/train_state.h"
 #include "step/external_requests.h"
 #include "step/trainer.h"
 
 typedef struct evaluation_sums {
-    exact_sum losses[SAMPLE_MOST_LOSSES];
-    uint64_t counted[SAMPLE_MOST_LOSSES], right;
+    exact_sum losses[SAMPLE_MAX_LOSSES];
+    uint64_t counted[SAMPLE_MAX_LOSSES], right;
 } evaluation_sums;
 
 static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
-    return data_blame("data.eval_path", status, why, err);
+    return data_fail_for_key("data.eval_path", status, why, err);
 }
 
 int step_evaluate_open(trainer *t, dcp_error *err) {
@@ -62,11 +62,11 @@ static int check_samples(const trainer *t, uint64_t *counted, dcp_error *err) {
 }
 
 int step_evaluate_check(const trainer *t, dcp_error *err) {
-    uint64_t counted[SAMPLE_MOST_LOSSES] = {0};
+    uint64_t counted[SAMPLE_MAX_LOSSES] = {0};
     if (!t->eval_samples) return DCP_OK;
     const int status = ranks_agree(t->comm, check_samples(t, counted, err), err);
     if (status != DCP_OK) return status;
-    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MOST_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
+    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MAX_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
     if (counted[0] > 0) return DCP_OK;
     return core_fail(
         err, DCP_ERR_ARG,
@@ -95,7 +95,7 @@ bool step_evaluate_is_due(const trainer *t) {
 static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
     const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;
-    uint64_t counted[SAMPLE_MOST_LOSSES];
+    uint64_t counted[SAMPLE_MAX_LOSSES];
     dcp_error why;
     *out = model_sample_batch_at(&t->inputs, &t->shape, 0);
     const int status = data_read(t->eval_samples, t->state->seed, first, micro, out, counted, &why);
@@ -111,7 +111,7 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
     assert(type == KERNELS_F32); /* an evaluation judges only classifiers, whose logits are fp32 */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
-    double losses[SAMPLE_MOST_LOSSES];
+    double losses[SAMPLE_MAX_LOSSES];
     model_run_losses(t->run, losses);
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++) /* rounding may make a loss
                                                                  * negative */
@@ -126,7 +126,7 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
 
 /* Evaluates one micro-batch on each rank. */
 static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_error *err) {
-    static const float scales[SAMPLE_MOST_LOSSES] = {1.0f, 1.0f};
+    static const float scales[SAMPLE_MAX_LOSSES] = {1.0f, 1.0f};
     const uint64_t number = round * (uint64_t)t->world + (uint64_t)t->rank;
     const bool has_one = number < step_evaluate_micro_batches(t);
     sample_batch batch;
@@ -141,17 +141,17 @@ static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_er
 
 static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *out,
                         dcp_error *err) {
-    uint64_t counts[SAMPLE_MOST_LOSSES + 1] = {[SAMPLE_MOST_LOSSES] = s->right};
+    uint64_t counts[SAMPLE_MAX_LOSSES + 1] = {[SAMPLE_MAX_LOSSES] = s->right};
     const char *failed = t->k->sync(t->k);
     int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
     memcpy(counts, s->counted, sizeof s->counted);
-    MPI_Allreduce(MPI_IN_PLACE, counts, SAMPLE_MOST_LOSSES + 1, MPI_UINT64_T, MPI_SUM, t->comm);
+    MPI_Allreduce(MPI_IN_PLACE, counts, SAMPLE_MAX_LOSSES + 1, MPI_UINT64_T, MPI_SUM, t->comm);
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++) {
         const double sum = optim_exact_sum_of_ranks(&s->losses[i], t->comm);
         out->losses[i] = counts[i] ? sum / (double)counts[i] : 0;
         out->loss += model_sample_loss(&t->shape, i).weight * out->losses[i];
     }
-    out->accuracy = (double)counts[SAMPLE_MOST_LOSSES] / (double)counts[0];
+    out->accuracy = (double)counts[SAMPLE_MAX_LOSSES] / (double)counts[0];
     return status;
 }
 

@@ -11,7 +11,7 @@ typedef struct trainer trainer;
 
 typedef struct step_evaluation {
     double loss; /* mean over all counted targets; NaN if one of them is not finite */
-    double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
+    double losses[SAMPLE_MAX_LOSSES]; /* `loss` is their weighted sum */
     double accuracy; /* for a classifier: the share of samples whose own class is likeliest */
     bool done;       /* false: SIGTERM came before the end */
 } step_evaluation;

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "programs/program.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 enum { WATCHER_STACK = 1 << 17 };
 
@@ -26,7 +26,7 @@ static _Noreturn void end_at_once(void) {
 }
 
 /* Records a request to end. Called only by the watcher. */
-static void ask_to_end(int found) {
+static void request_end(int found) {
     const ranks_end_request request = found == SIGUSR2 ? RANKS_END_REQUEUE : RANKS_END_STOP;
     const int asked = (int)request * SIGNALS + found;
     if (asked > atomic_load(&asked_to_end)) atomic_store(&asked_to_end, asked);
@@ -41,10 +41,10 @@ static void *watch_signals(void *unused) {
         if (found == SIGUSR1)
             atomic_store(&asked_to_save, 1);
         else
-            ask_to_end(found);
+            request_end(found);
         if (found == SIGINT)
-            ranks_say(program_rank(),
-                      "SIGINT: saving after this step; a second one ends the run at once");
+            ranks_info(program_rank(),
+                       "SIGINT: saving after this step; a second one ends the run at once");
     }
     return NULL;
 }
@@ -76,13 +76,13 @@ int step_requests_catch(void) {
  * (ranks/board.h), in the form of asked_to_end. */
 static int own_end(void) {
     const int by_signal = atomic_load(&asked_to_end);
-    const int by_board = (int)ranks_board_end_asked() * SIGNALS;
+    const int by_board = (int)ranks_board_end_requested() * SIGNALS;
     return by_signal > by_board ? by_signal : by_board;
 }
 
 step_requests step_requests_collect(MPI_Comm comm) {
     uint64_t asked[] = {(uint64_t)own_end(), (uint64_t)atomic_exchange(&asked_to_save, 0),
-                        ranks_board_saves_asked()};
+                        ranks_board_saves_requested()};
     MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_UINT64_T, MPI_MAX, comm);
     return (step_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
                            .signal = (int)(asked[0] % SIGNALS),

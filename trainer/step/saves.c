@@ -16,7 +16,7 @@
 #include "programs/json_read.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "state/meta.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
@@ -24,13 +24,13 @@
 bool step_slow_note(step_slow *s, const dcp_report *report) {
     if (!(report->slow_ratio > 0)) {
         s->saves = 0;
-        if (++s->quiet >= STEP_SLOW_QUIET) s->told = false;
+        if (++s->quiet >= STEP_SLOW_QUIET) s->is_reported = false;
         return false;
     }
     if (report->slow_rank != s->rank) *s = (step_slow){.rank = report->slow_rank};
     s->quiet = 0;
-    if (++s->saves < STEP_SLOW_SAVES || s->told) return false;
-    s->told = true;
+    if (++s->saves < STEP_SLOW_SAVES || s->is_reported) return false;
+    s->is_reported = true;
     return true;
 }
 
@@ -87,9 +87,9 @@ bool step_saves_are_complete(const step_saves *s) {
 /* Records how a save ended. */
 static int note_end(step_saves *s, int status) {
     s->failed = status != DCP_OK;
-    s->lacks_room |= status == DCP_ERR_NO_SPACE;
+    s->lacks_space |= status == DCP_ERR_NO_SPACE;
     s->saved_any |= status == DCP_OK;
-    if (status == DCP_OK) s->told = DCP_OK;
+    if (status == DCP_OK) s->reported_status = DCP_OK;
     if (status == DCP_OK) ranks_board_publish(s->flight_step);
     return status;
 }
@@ -116,26 +116,26 @@ static bool is_final(const step_saves *s, int status, dcp_error *err) {
                   t->c->dir);
     else if (status != DCP_ERR_BUSY) /* DCP_ERR_BUSY: another writer has the store */
         return false;
-    ranks_launcher_tell_final(t->rank, err->message);
+    ranks_launcher_report_final(t->rank, err->message);
     return true;
 }
 
 /* Collective. Reports a failed save. Returns DCP_OK if the run continues. */
-static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err) {
+static int report_failure(step_saves *s, uint64_t step, int status, dcp_error *err) {
     const int rank = s->t->rank;
     if (status == DCP_OK || status == DCP_ERR_COMM) return status;
     if (is_final(s, status, err)) {
-        ranks_say(rank, "step %" PRIu64 " is not saved, and the run ends: %s", step, err->message);
+        ranks_info(rank, "step %" PRIu64 " is not saved, and the run ends: %s", step, err->message);
         return DCP_ERR_STATE;
     }
     const char *then =
         status == DCP_ERR_NO_SPACE ? "the next save may remove old steps" : "older steps are kept";
-    if (status != s->told)
+    if (status != s->reported_status)
         ranks_warn(rank,
                    "step %" PRIu64 " is not saved: %s; %s, training continues, and this message is "
                    "not repeated until a step is saved",
                    step, err->message, then);
-    s->told = status;
+    s->reported_status = status;
     return DCP_OK;
 }
 
@@ -202,7 +202,7 @@ static int save_state(step_saves *s, bool flight, bool also_last, dcp_error *err
                                       .staging_bytes = staging_of(t->c),
                                       .when_busy =
                                           t->c->skip_when_busy ? DCP_BUSY_REFUSE : DCP_BUSY_WAIT,
-                                      .make_room = s->lacks_room || also_last,
+                                      .make_room = s->lacks_space || also_last,
                                       .on_progress = note_progress,
                                       .progress_ctx = t->state,
                                       .on_phase = t->tl.events ? keep_phase : NULL,
@@ -215,30 +215,30 @@ static int save_state(step_saves *s, bool flight, bool also_last, dcp_error *err
     else if (status == DCP_OK)
         status =
             dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, &report, err);
-    s->flying = flight && status == DCP_OK;
-    if (!s->flying) note_phases(s);
-    if (!s->flying && status == DCP_OK) note_slow(s, &report);
+    s->in_flight = flight && status == DCP_OK;
+    if (!s->in_flight) note_phases(s);
+    if (!s->in_flight && status == DCP_OK) note_slow(s, &report);
     free(about);
     free(json);
     return status;
 }
 
 static int wait_for_flight(step_saves *s) {
-    if (!s->flying) return DCP_OK;
+    if (!s->in_flight) return DCP_OK;
     dcp_error err;
     dcp_report report = DCP_REPORT_INIT;
     const int status = dcp_tiers_wait(s->t->stores, &report, &err);
     note_phases(s);
     if (status == DCP_OK) note_slow(s, &report);
-    s->flying = false;
+    s->in_flight = false;
     note_end(s, status);
-    return tell_failure(s, s->flight_step, status, &err);
+    return report_failure(s, s->flight_step, status, &err);
 }
 
 /* Returns true if a thread of any rank is still working on the save in flight. A save without a
  * thread does not count, because it completes only when it is waited for. */
 static bool is_busy(const step_saves *s) {
-    int busy = s->flying && dcp_tiers_is_done(s->t->stores) == 0;
+    int busy = s->in_flight && dcp_tiers_is_done(s->t->stores) == 0;
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
     return busy;
 }
@@ -249,8 +249,8 @@ static int start_due(step_saves *s) {
     int status = wait_for_flight(s);
     if (status != DCP_OK || !step_saves_are_due(s)) return status;
     status = save_state(s, s->t->c->async, false, &err);
-    if (!s->flying) note_end(s, status);
-    return tell_failure(s, s->t->state->step, status, &err);
+    if (!s->in_flight) note_end(s, status);
+    return report_failure(s, s->t->state->step, status, &err);
 }
 
 int step_saves_start(step_saves *s) {
@@ -260,7 +260,7 @@ int step_saves_start(step_saves *s) {
     return status;
 }
 
-int step_saves_settle(step_saves *s) {
+int step_saves_wait(step_saves *s) {
     const double begin = MPI_Wtime();
     const int status = wait_for_flight(s);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());

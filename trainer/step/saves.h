@@ -18,7 +18,7 @@ typedef struct step_slow {
     int rank;  /* the last rank that was slow */
     int saves; /* the number of consecutive saves in which it was slow */
     int quiet; /* the number of saves since then, all without a slow rank */
-    bool told;
+    bool is_reported;
 } step_slow;
 
 /* Records the report of a save. Returns true if the run has to warn about the slow rank now: if the
@@ -49,12 +49,12 @@ typedef struct step_saves {
     uint64_t start_step; /* the step at which the run began, if that need not be saved */
     bool saved_any;      /* this run has saved a step */
     bool failed;         /* the last save failed */
-    bool lacks_room;     /* a save found no room; since then saves remove old steps */
-    int told;            /* the status of the last failure that was reported */
+    bool lacks_space;    /* a save found no room; since then saves remove old steps */
+    int reported_status; /* the status of the last failure that was reported */
     dev_t device;   /* on rank 0: of checkpoint.dir at the start, to detect that it was moved */
     ino_t inode;    /* likewise; 0: unknown */
     step_slow slow; /* the slow rank, and the saves that waited for it */
-    bool flying;    /* a save of flight_step is in flight */
+    bool in_flight; /* a save of flight_step is in flight */
     uint64_t flight_step;
     /* With a trace: the phases of the save in flight, stored by the thread that saves. */
     struct {
@@ -103,4 +103,4 @@ bool step_saves_are_held(const step_saves *s);
 int step_saves_hand_over(step_saves *s, dcp_error *err);
 
 /* Waits for the save in flight. A failure is reported. */
-int step_saves_settle(step_saves *s);
+int step_saves_wait(step_saves *s);

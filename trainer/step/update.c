@@ -16,7 +16,7 @@
 #include "optim/optim.h"
 #include "programs/fail.h"
 #include "ranks/board.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
 #include <dcp/tiers.h>
@@ -27,29 +27,29 @@ static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
-/* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES]:
+/* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MAX_LOSSES]:
  * the targets in that part that count, for each loss. */
 static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
-    memset(counted, 0, SAMPLE_MOST_LOSSES * sizeof *counted);
+    memset(counted, 0, SAMPLE_MAX_LOSSES * sizeof *counted);
     for (uint64_t i = 0; micro_batch_of(t, i) < micro_batches; i++) {
         const uint64_t first = begin + micro_batch_of(t, i) * t->c->micro;
         const sample_batch inputs = model_sample_batch_at(&t->inputs, &t->shape, i * t->c->micro);
-        uint64_t n[SAMPLE_MOST_LOSSES] = {0};
+        uint64_t n[SAMPLE_MAX_LOSSES] = {0};
         const int status =
             data_read(t->samples, t->state->seed, first, t->c->micro, &inputs, n, err);
         if (status != DCP_OK) return status;
-        for (size_t loss = 0; loss < SAMPLE_MOST_LOSSES; loss++) counted[loss] += n[loss];
+        for (size_t loss = 0; loss < SAMPLE_MAX_LOSSES; loss++) counted[loss] += n[loss];
     }
     return DCP_OK;
 }
 
-/* Collective. Reads this rank's part of a batch. counted[SAMPLE_MOST_LOSSES]: the targets of the
+/* Collective. Reads this rank's part of a batch. counted[SAMPLE_MAX_LOSSES]: the targets of the
  * whole batch that count, for each loss. */
 static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const int status = ranks_agree(t->comm, read_inputs(t, begin, counted, err), err);
     if (status != DCP_OK) return status;
-    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MOST_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
+    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MAX_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
     return DCP_OK;
 }
 
@@ -78,7 +78,7 @@ static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, 
     const sample_batch batch = model_sample_batch_at(&t->inputs, &t->shape, micro * t->c->micro);
     const int status = model_run_set_batch(t->run, &batch, scales, err);
     fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
-    double losses[SAMPLE_MOST_LOSSES];
+    double losses[SAMPLE_MAX_LOSSES];
     model_run_losses(t->run, losses);
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
         t->losses[i * config_micro_batches(t->c) + number] = losses[i];
@@ -111,7 +111,7 @@ static void add_losses(const trainer *t, step_result *out) {
  * shards. */
 static int compute(trainer *t, const uint64_t *counted, step_result *out, dcp_error *err) {
     const size_t losses = config_micro_batches(t->c) * model_sample_losses(&t->shape);
-    float scales[SAMPLE_MOST_LOSSES];
+    float scales[SAMPLE_MAX_LOSSES];
     int status = DCP_OK;
     scale_losses(t, counted, scales);
     memset(t->losses, 0, losses * sizeof *t->losses);
@@ -162,7 +162,7 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
-void step_take_device_times(trainer *t) {
+void step_collect_device_times(trainer *t) {
     static const timeline_kind kinds[] = {TIMELINE_FORWARD, TIMELINE_BACKWARD, TIMELINE_OPTIMIZER};
     double seconds[KERNELS_SPANS];
     if (!t->k->spans(t->k, seconds)) return;
@@ -171,7 +171,7 @@ void step_take_device_times(trainer *t) {
 }
 
 int step_update(trainer *t, step_result *out, dcp_error *err) {
-    uint64_t counted[SAMPLE_MOST_LOSSES];
+    uint64_t counted[SAMPLE_MAX_LOSSES];
     const double start = MPI_Wtime();
     int status = read_step(t, counted, &out->skipped, err);
     timeline_add(&t->tl, TIMELINE_DATA, -1, start, MPI_Wtime());
@@ -194,7 +194,7 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
     timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());
-    step_take_device_times(t);
+    step_collect_device_times(t);
     return status;
 }
 

@@ -10,11 +10,11 @@
 typedef struct trainer trainer;
 
 typedef struct step_result {
-    double loss, grad_norm, lr;        /* as computed in this step, before its update */
-    double losses[SAMPLE_MOST_LOSSES]; /* `loss` is their weighted sum */
-    uint64_t skipped;                  /* the number of batches before this step's in which no
-                                        * target counts */
-    bool is_proven;                    /* after the update (step_prove): */
+    double loss, grad_norm, lr;       /* as computed in this step, before its update */
+    double losses[SAMPLE_MAX_LOSSES]; /* `loss` is their weighted sum */
+    uint64_t skipped;                 /* the number of batches before this step's in which no
+                                       * target counts */
+    bool is_proven;                   /* after the update (step_prove): */
     uint64_t state_id;
 } step_result;
 
@@ -28,4 +28,4 @@ bool step_state_is_finite(const trainer *t);
 /* If a device computes, sets the timeline's seconds of forward passes, backward passes and updates
  * to those that the device has completed. Does not wait. step_update calls this function at its
  * end, when the device has completed everything except the update. */
-void step_take_device_times(trainer *t);
+void step_collect_device_times(trainer *t);

@@ -20,7 +20,7 @@ static double compare_clocks(void) {
 }
 
 int timeline_init(timeline *tl, size_t room, dcp_error *err) {
-    *tl = (timeline){.room = room};
+    *tl = (timeline){.capacity = room};
     if (!room) return DCP_OK;
     tl->ahead = compare_clocks();
     tl->events = malloc(room * sizeof *tl->events);
@@ -42,7 +42,7 @@ static uint16_t take_lane(timeline *tl, double begin, double end) {
 }
 
 static void keep(timeline *tl, timeline_event event) {
-    if (tl->n < tl->room)
+    if (tl->n < tl->capacity)
         tl->events[tl->n++] = event;
     else
         tl->dropped++;

@@ -46,7 +46,7 @@ enum { TIMELINE_LANES = 16 }; /* further concurrent gathers share the last one *
 typedef struct timeline {
     double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
     timeline_event *events;       /* NULL without a trace */
-    size_t n, room;
+    size_t n, capacity;
     uint64_t dropped; /* events for which there was no room */
     double lane_end[TIMELINE_LANES];
     double ahead; /* MPI_Wtime minus CLOCK_MONOTONIC */

@@ -77,7 +77,7 @@ struct adamw : kernels_adamw {
         const float g = x[3] * grad_scale;
         const float m = x[1] + towards_grad * (g - x[1]);
         const float v = fmaf(x[2], keep_square, add_square * g * g);
-        y[0] = fmaf(-step, m / (sqrtf(v) / root + eps), x[0] * decay);
+        y[0] = fmaf(-step_size, m / (sqrtf(v) / root + eps), x[0] * decay);
         y[1] = m;
         y[2] = v;
     }
@@ -96,7 +96,7 @@ struct sgd : kernels_sgd {
     __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
         const float g = fmaf(decay, x[0], x[2] * grad_scale);
         const float b = fmaf(keep, x[1], add * g);
-        y[0] = fmaf(-step, nesterov ? fmaf(ahead, b, g) : b, x[0]);
+        y[0] = fmaf(-step_size, nesterov ? fmaf(ahead, b, g) : b, x[0]);
         y[1] = b;
     }
 };

@@ -175,7 +175,7 @@ static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     if (p.gelu && !is_refused(k, &p)) return;
     p.gelu = NULL;
     if (is_refused(k, &p))
-        kernels_linear_apart(k, y, l);
+        kernels_linear_unfused(k, y, l);
     else if (l->activated)
         k->activation_forward(k, l->activated, y, l->rows * l->out, l->f, KERNELS_F32);
 }

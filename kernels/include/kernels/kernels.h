@@ -248,7 +248,7 @@ struct kernels {
 
     /* One update by an optimizer's rule. Changes param[n] and the rule's slots, slots[i][n],
      * element by element, so the bits do not depend on how a tensor is divided. slots has
-     * KERNELS_MOST_SLOTS members; members that the rule does not use are NULL. */
+     * KERNELS_MAX_SLOTS members; members that the rule does not use are NULL. */
     void (*update)(kernels *k, const kernels_update *u, float *param, void *const *slots,
                    const float *grad, size_t n);
     /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends only
@@ -274,13 +274,13 @@ int kernels_open_on(const char *name, unsigned number, kernels **out);
 /* Returns static text that says why the last open failed; NULL if it gave no reason. */
 const char *kernels_why(void);
 /* For backends: sets the text for kernels_why before an open fails. */
-void kernels_say_why(const char *text);
+void kernels_set_why(const char *text);
 /* Ignores NULL. Free the memory of k->alloc first. */
 void kernels_close(kernels *k);
 
 /* For backends: computes `linear` in single steps (copy, multiply, add, activate), by the backend's
  * other functions. */
-void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l);
+void kernels_linear_unfused(kernels *k, float *y, const kernels_linear *l);
 
 /* cosines and sines, [sequence,half] in the host's memory, = scale times the cosine and sine of
  * position * frequencies[half]. Angles are rounded to fp32 as in transformers, since models were

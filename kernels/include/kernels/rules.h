@@ -20,7 +20,7 @@ typedef enum kernels_rule {
     KERNELS_SGD,
 } kernels_rule;
 
-enum { KERNELS_MOST_SLOTS = 2 };
+enum { KERNELS_MAX_SLOTS = 2 };
 
 /* The parameters of an update, except for its arrays. */
 typedef struct kernels_update {
@@ -35,7 +35,7 @@ typedef struct kernels_update {
 } kernels_update;
 
 typedef struct kernels_adamw {
-    float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step;
+    float grad_scale, decay, towards_grad, keep_square, add_square, root, eps, step_size;
 } kernels_adamw;
 
 static inline kernels_adamw kernels_adamw_of(const kernels_update *u) {
@@ -47,12 +47,12 @@ static inline kernels_adamw kernels_adamw_of(const kernels_update *u) {
     f.add_square = (float)(1.0 - u->beta2);
     f.root = (float)sqrt(1.0 - pow(u->beta2, (double)u->step));
     f.eps = (float)u->eps;
-    f.step = (float)(u->lr / (1.0 - pow(u->beta1, (double)u->step)));
+    f.step_size = (float)(u->lr / (1.0 - pow(u->beta1, (double)u->step)));
     return f;
 }
 
 typedef struct kernels_sgd {
-    float grad_scale, decay, keep, add, ahead, step;
+    float grad_scale, decay, keep, add, ahead, step_size;
     int nesterov;
 } kernels_sgd;
 
@@ -64,7 +64,7 @@ static inline kernels_sgd kernels_sgd_of(const kernels_update *u) {
     f.keep = begins ? 0.0f : (float)u->momentum;
     f.add = begins ? 1.0f : (float)(1.0 - u->dampening);
     f.ahead = (float)u->momentum;
-    f.step = (float)u->lr;
+    f.step_size = (float)u->lr;
     f.nesterov = u->nesterov;
     return f;
 }

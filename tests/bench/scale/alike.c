@@ -69,10 +69,10 @@ void __wrap_comm_groups_release(comm_groups *groups) {
 }
 
 int __real_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             uint64_t end, int to_file, int *independent, move_windows *w,
                              dcp_error *err);
 int __wrap_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             uint64_t end, int to_file, int *independent, move_windows *w,
                              dcp_error *err);
 void __real_move_windows_free(move_windows *w);
 void __wrap_move_windows_free(move_windows *w);
@@ -105,12 +105,12 @@ static void take_aggregators(move_windows *w) {
 }
 
 int __wrap_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             uint64_t end, int to_file, int *independent, move_windows *w,
                              dcp_error *err) {
     NEED(!status);
     share_aggregators(w);
-    status = __real_move_routes_agree(comm, status, pieces, n, end, to_file, apart, w, err);
-    if (!status && *apart) take_aggregators(w);
+    status = __real_move_routes_agree(comm, status, pieces, n, end, to_file, independent, w, err);
+    if (!status && *independent) take_aggregators(w);
     return status;
 }
 

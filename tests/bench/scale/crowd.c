@@ -190,7 +190,7 @@ static void count_alltoall(crowd *c) {
     const traffic t = measure_traffic(c);
     const int moves = c->ranks[0].moves && (!t.n || t.bytes / t.n >= SIZES_BYTES);
     counts_messages *m = moves ? &c->counts.data : &c->counts.other;
-    if (comm_routes_pay(c->size, t.peers, t.peers_bytes))
+    if (comm_pairs_should_route(c->size, t.peers, t.peers_bytes))
         count_routed(c, &t, m);
     else
         count_straight(c, m);

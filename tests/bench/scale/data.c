@@ -89,10 +89,10 @@ void *__wrap_memset(void *to, int value, size_t bytes) {
 /* The bytes of boxes. */
 int __wrap_move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out,
                           dcp_error *err);
-int __wrap_move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
-                         uint64_t bytes, void *out, dcp_error *err);
-int __wrap_move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
-                          const void *data, uint64_t bytes, dcp_error *err);
+int __wrap_move_box_fetch_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                                 uint64_t bytes, void *out, dcp_error *err);
+int __wrap_move_box_put_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                               const void *data, uint64_t bytes, dcp_error *err);
 void __wrap_move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                            uint64_t bytes);
 void __wrap_move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
@@ -115,15 +115,15 @@ int __wrap_move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, 
     return DCP_OK;
 }
 
-int __wrap_move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
-                         uint64_t bytes, void *out, dcp_error *err) {
+int __wrap_move_box_fetch_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                                 uint64_t bytes, void *out, dcp_error *err) {
     (void)p, (void)dataset_offset, (void)offset, (void)err;
     count_shared(out, bytes);
     return DCP_OK;
 }
 
-int __wrap_move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
-                          const void *data, uint64_t bytes, dcp_error *err) {
+int __wrap_move_box_put_summed(const move_piece *p, uint64_t dataset_offset, uint64_t offset,
+                               const void *data, uint64_t bytes, dcp_error *err) {
     (void)p, (void)dataset_offset, (void)offset, (void)err;
     count_shared(data, bytes);
     return DCP_OK;
@@ -281,7 +281,7 @@ struct io_queue {
 
 int __wrap_io_queue_create(io_queue **out, dcp_error *err);
 void __wrap_io_queue_destroy(io_queue *q);
-unsigned __wrap_io_queue_next(io_queue *q);
+unsigned __wrap_io_queue_next_slot(io_queue *q);
 void __wrap_io_queue_rewind(io_queue *q);
 unsigned char *__wrap_io_queue_buffer(const io_queue *q, unsigned slot);
 void __wrap_io_queue_write(io_queue *q, unsigned slot, io_file *file, const void *buffer,
@@ -292,9 +292,9 @@ void __wrap_io_queue_send(io_queue *q);
 void __wrap_io_queue_wait(io_queue *q, unsigned slot);
 void __wrap_io_queue_drain(io_queue *q);
 double __wrap_io_queue_waited(const io_queue *q);
-uint64_t __wrap_io_queue_take_written(io_queue *q);
-void __wrap_io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double end),
-                          void *ctx);
+uint64_t __wrap_io_queue_reset_written(io_queue *q);
+void __wrap_io_queue_on_wait(io_queue *q, void (*waited)(void *ctx, double begin, double end),
+                             void *ctx);
 int __wrap_io_queue_status(const io_queue *q, dcp_error *err);
 
 #define QUEUE_BYTES ((ptrdiff_t)IO_SLOTS * IO_SLOT_BYTES)
@@ -312,7 +312,7 @@ void __wrap_io_queue_destroy(io_queue *q) {
     free(q);
 }
 
-unsigned __wrap_io_queue_next(io_queue *q) {
+unsigned __wrap_io_queue_next_slot(io_queue *q) {
     const unsigned slot = q->next;
     q->next = (slot + 1) % IO_SLOTS;
     return slot;
@@ -359,13 +359,13 @@ double __wrap_io_queue_waited(const io_queue *q) {
     return 0;
 }
 
-uint64_t __wrap_io_queue_take_written(io_queue *q) { /* no rank is slow */
+uint64_t __wrap_io_queue_reset_written(io_queue *q) { /* no rank is slow */
     (void)q;
     return 0;
 }
 
-void __wrap_io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double end),
-                          void *ctx) {
+void __wrap_io_queue_on_wait(io_queue *q, void (*waited)(void *ctx, double begin, double end),
+                             void *ctx) {
     (void)q, (void)waited, (void)ctx;
 }
 

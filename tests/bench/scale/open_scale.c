@@ -26,12 +26,12 @@ static struct {
 } o;
 
 int __wrap_comm_agree(dcp_comm *comm, int status, dcp_error *err);
-int __wrap_comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
+int __wrap_comm_agree_min(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
 int __wrap_comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);
-int __wrap_comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
-                                       const comm_message *send, const uint64_t *send_bytes,
-                                       comm_message *receive, uint64_t *receive_bytes,
-                                       dcp_error *err);
+int __wrap_comm_buffer_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
+                                      const comm_buffer *send, const uint64_t *send_bytes,
+                                      comm_buffer *receive, uint64_t *receive_bytes,
+                                      dcp_error *err);
 
 /* Like the tensors of a model of experts: much the same names, ascending. */
 static void make_tensors(void) {
@@ -104,8 +104,7 @@ int __wrap_comm_agree(dcp_comm *comm, int status, dcp_error *err) {
 }
 
 /* All ranks have read the same names. */
-int __wrap_comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n,
-                            dcp_error *err) {
+int __wrap_comm_agree_min(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err) {
     (void)comm, (void)values, (void)n, (void)err;
     o.collectives++;
     return status;
@@ -114,9 +113,9 @@ int __wrap_comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t
 /* What tensors' homes tell, and rank 0. */
 int __wrap_comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
     (void)comm, (void)err;
-    NEED(!status && n >= NUMBERS * (uint64_t)o.n + READER_ALIKE_WORDS);
+    NEED(!status && n >= NUMBERS * (uint64_t)o.n + READER_DIGEST_WORDS);
     o.collectives++;
-    if (o.rank) reader_alike_tell(o.ckpt, words + NUMBERS * o.n, NULL);
+    if (o.rank) reader_digest_make(o.ckpt, words + NUMBERS * o.n, NULL);
     for (int i = 0; i < o.n; i++)
         if (i % o.shards != o.rank) {
             const uint64_t told[NUMBERS] = {(uint64_t)o.shards, (uint64_t)o.shards, 2, 0, 0, 0, 1};
@@ -127,10 +126,10 @@ int __wrap_comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n,
 
 /* Each rank's user block, which is like this rank's, and its rows of the tensors that are at home
  * here. */
-static void add_rows(const void *facts, comm_message *message, uint64_t *bytes) {
+static void add_rows(const void *facts, comm_buffer *message, uint64_t *bytes) {
     for (int shard = 0; shard < o.shards; shard++) {
         uint64_t before = message->bytes;
-        memcpy(comm_message_append(message, 8 * FACTS), facts, 8 * FACTS);
+        memcpy(comm_buffer_append(message, 8 * FACTS), facts, 8 * FACTS);
         for (int i = o.rank; i < o.n; i += o.shards) {
             dcp_box box;
             const uint64_t crc = 0x123456789abcdef1 + (uint64_t)i;
@@ -142,10 +141,10 @@ static void add_rows(const void *facts, comm_message *message, uint64_t *bytes) 
 }
 
 /* To tensors' homes. */
-int __wrap_comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
-                                       const comm_message *send, const uint64_t *send_bytes,
-                                       comm_message *receive, uint64_t *receive_bytes,
-                                       dcp_error *err) {
+int __wrap_comm_buffer_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
+                                      const comm_buffer *send, const uint64_t *send_bytes,
+                                      comm_buffer *receive, uint64_t *receive_bytes,
+                                      dcp_error *err) {
     (void)comm, (void)send_bytes, (void)err;
     NEED(!status && !o.exchanges++);
     o.collectives += 2;

@@ -12,12 +12,12 @@
 #include "world.h"
 
 int __real_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             const h5_asked *asked, h5_skeleton *out, dcp_error *err);
+                             const h5_poll *poll, h5_skeleton *out, dcp_error *err);
 int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                              const uint64_t *reader_ranges, int to_file, move_windows *out,
                              dcp_error *err);
 int __wrap_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             const h5_asked *asked, h5_skeleton *out, dcp_error *err);
+                             const h5_poll *poll, h5_skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
 void __wrap_store_rollback(dcp_store *store, uint64_t step);
 int __wrap_store_find_cause(dcp_store *store, int status, dcp_error *err);
@@ -26,8 +26,8 @@ int __wrap_io_open(const char *path, int writing, io_file *out, dcp_error *err);
 int __wrap_io_queue_create(io_queue **out, dcp_error *err);
 void __wrap_io_queue_destroy(io_queue *queue);
 double __wrap_io_queue_waited(const io_queue *queue);
-void __wrap_io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
-                          void *ctx);
+void __wrap_io_queue_on_wait(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
+                             void *ctx);
 
 static planned *current;
 static double started;
@@ -43,10 +43,10 @@ static planned_cost cost_so_far(void) {
 }
 
 int __wrap_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                             const h5_asked *asked, h5_skeleton *out, dcp_error *err) {
+                             const h5_poll *poll, h5_skeleton *out, dcp_error *err) {
     double start = planned_clock_ms();
     size_t before = heap_now();
-    int status = __real_h5_skeleton_build(rows, n, layout, meta_bytes, asked, out, err);
+    int status = __real_h5_skeleton_build(rows, n, layout, meta_bytes, poll, out, err);
     current->layout.cpu_ms += planned_clock_ms() - start;
     current->layout.peak_bytes += heap_now() - before;
     return status;
@@ -100,8 +100,8 @@ double __wrap_io_queue_waited(const io_queue *queue) {
     return 0;
 }
 
-void __wrap_io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
-                          void *ctx) {
+void __wrap_io_queue_on_wait(io_queue *queue, void (*waited)(void *ctx, double begin, double end),
+                             void *ctx) {
     (void)queue, (void)waited, (void)ctx;
 }
 

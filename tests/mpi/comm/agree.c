@@ -78,8 +78,8 @@ static void check_difference(dcp_comm *comm) {
 /* Too many values are refused before any collective. */
 static void check_room(dcp_comm *comm) {
     comm_vote v = {0};
-    uint64_t values[COMM_LEAST_VALUES + 1] = {0};
-    comm_vote_min(&v, values, COMM_LEAST_VALUES + 1);
+    uint64_t values[COMM_MIN_VALUES + 1] = {0};
+    comm_vote_min(&v, values, COMM_MIN_VALUES + 1);
     CHECK(comm_vote_run(comm, &v, DCP_OK, NULL) == DCP_ERR_STATE);
     v = (comm_vote){0};
     for (int i = 0; i <= COMM_VOTES; i++) comm_vote_same(&v, "a value", 1);
@@ -89,10 +89,10 @@ static void check_room(dcp_comm *comm) {
 /* Runs each of the agreements; those that carry values carry them if no rank failed. */
 static int agree_by(int way, dcp_comm *comm, int status, dcp_error *err) {
     const uint64_t rank = (uint64_t)dcp_comm_rank(comm), size = (uint64_t)dcp_comm_size(comm);
-    uint64_t words[3 + COMM_XOR_ROOM(64)] = {7, rank, ~rank}, all = 0;
+    uint64_t words[3 + COMM_XOR_SCRATCH(64)] = {7, rank, ~rank}, all = 0;
     if (way == PLAIN) return comm_agree(comm, status, err);
     if (way == LEAST) {
-        const int agreed = comm_agree_least(comm, status, words, 3, err);
+        const int agreed = comm_agree_min(comm, status, words, 3, err);
         if (!agreed) CHECK(words[0] == 7 && words[1] == 0 && words[2] == ~(size - 1));
         return agreed;
     }

@@ -87,14 +87,14 @@ static void small_alltoalls(dcp_comm *comm) {
 
 /* Sizes vary, and only both ends know them; some are longer than the first part of a round. */
 static void small_messages(dcp_comm *comm, uint64_t most) {
-    comm_message send = {0}, receive = {0};
+    comm_buffer send = {0}, receive = {0};
     uint64_t *bytes = calloc(2 * (size_t)ranks, sizeof *bytes), *received_bytes = bytes + ranks;
     for (int r = 0; r < ranks; r++) {
         bytes[r] = (uint64_t)((rank * 7 + r * 3) % 11) * most / 10;
-        memset(comm_message_append(&send, bytes[r]), 1 + rank * 16 + r, bytes[r]);
+        memset(comm_buffer_append(&send, bytes[r]), 1 + rank * 16 + r, bytes[r]);
     }
     begin();
-    CHECK(!comm_message_exchange(comm, &send, bytes, &receive, received_bytes, NULL));
+    CHECK(!comm_buffer_exchange(comm, &send, bytes, &receive, received_bytes, NULL));
     CHECK(count_peers() <= 4 * rounds + 2 && count_peers() < ranks - 1);
     const unsigned char *at = receive.data;
     for (int r = 0; r < ranks; r++) {

@@ -54,7 +54,7 @@ static int send_around(dcp_comm *comm, dcp_error *err) {
     unsigned char *data = calloc(2, 1 << 20);
     dcp_comm_message out = {data, 1 << 20, (rank + 1) % ranks};
     dcp_comm_message in = {data + (1 << 20), 1 << 20, (rank + ranks - 1) % ranks};
-    int status = comm_messages_exchange(comm, &out, 1, &in, 1, err);
+    int status = comm_exchange_run(comm, &out, 1, &in, 1, err);
     if (!status) status = comm_barrier(comm, err);
     free(data);
     return status;
@@ -70,7 +70,7 @@ static void lose_in(int (*run)(dcp_comm *, dcp_error *)) {
     dcp_error err = {0};
     if (rank < ranks - 1) check_failure(run(comm, &err), &err);
     if (rank < ranks - 1) check_failure(comm_local_barrier(comm, &err), &err);
-    if (rank < ranks - 1) check_failure(comm_messages_exchange(comm, NULL, 0, NULL, 0, &err), &err);
+    if (rank < ranks - 1) check_failure(comm_exchange_run(comm, NULL, 0, NULL, 0, &err), &err);
     MPI_Barrier(MPI_COMM_WORLD);
     dcp_comm_destroy(comm);
 }

@@ -45,16 +45,16 @@ static void check_pattern(dcp_comm *comm, int pattern, int with_collectives) {
     dcp_comm_message *receive = calloc((size_t)ranks, sizeof *receive);
     const size_t sends = list_messages(pattern, 1, send);
     const size_t receives = list_messages(pattern, 0, receive);
-    comm_messages m;
+    comm_exchange m;
     uint64_t sum = 1;
-    CHECK(comm_messages_reserve(comm, (uint64_t)64 << 20, (uint64_t)64 << 20, NULL) == DCP_OK);
-    if (sends || receives || comm_messages_are_collective(comm)) {
-        comm_messages_begin(&m, comm, send, sends, receive, receives);
+    CHECK(comm_exchange_reserve(comm, (uint64_t)64 << 20, (uint64_t)64 << 20, NULL) == DCP_OK);
+    if (sends || receives || comm_exchange_is_collective(comm)) {
+        comm_exchange_begin(&m, comm, send, sends, receive, receives);
         if (with_collectives && pattern == ALL) { /* in which all have messages */
             CHECK(comm_allreduce(comm, &sum, 1, DCP_REDUCE_SUM, NULL) == DCP_OK);
             CHECK(sum == (uint64_t)ranks);
         }
-        CHECK(comm_messages_finish(&m, NULL) == DCP_OK);
+        CHECK(comm_exchange_finish(&m, NULL) == DCP_OK);
     }
     for (size_t k = 0; k < receives; k++)
         for (uint64_t i = 0; i < receive[k].bytes; i++)
@@ -66,7 +66,7 @@ static void check_pattern(dcp_comm *comm, int pattern, int with_collectives) {
 }
 
 static void check_comm(dcp_comm *comm, int is_collective) {
-    CHECK(comm_messages_are_collective(comm) == (is_collective && ranks > 1));
+    CHECK(comm_exchange_is_collective(comm) == (is_collective && ranks > 1));
     for (int pattern = 0; pattern < PATTERNS; pattern++)
         for (int again = 0; again < 2; again++) check_pattern(comm, pattern, again);
     CHECK(comm_barrier(comm, NULL) == DCP_OK);
@@ -133,7 +133,7 @@ static void a_table_that_fails(void) {
     exchanges = 0;
     CHECK(dcp_comm_from_ops(&ops, below->ctx, rank, ranks, &comm, NULL) == DCP_OK);
     for (int i = 0; i < 2; i++) {
-        CHECK(comm_messages_exchange(comm, &one, 1, NULL, 0, &err) == DCP_ERR_COMM);
+        CHECK(comm_exchange_run(comm, &one, 1, NULL, 0, &err) == DCP_ERR_COMM);
         CHECK(strstr(err.message, "exchange of messages") && strstr(err.message, "code 7"));
         CHECK(err.rank == rank && exchanges == 1);
     }

@@ -111,7 +111,7 @@ static void check_messages(dcp_comm *comm, int seed) {
         if (from || comm->rank % 2)
             receive[receives++] = (dcp_comm_message){in + r * LARGEST, from, r};
     }
-    CHECK(comm_messages_exchange(comm, send, sends, receive, receives, NULL) == DCP_OK);
+    CHECK(comm_exchange_run(comm, send, sends, receive, receives, NULL) == DCP_OK);
     for (size_t k = 0; k < receives; k++)
         for (uint64_t i = 0; i < LARGEST; i++)
             CHECK(((unsigned char *)receive[k].data)[i] ==

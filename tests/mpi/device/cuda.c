@@ -24,7 +24,7 @@ static void checksums(const dcp_device *gpu, unsigned char *memory, const unsign
     static const uint64_t sizes[] = {1, 7, 8, 9, 4095, 65535, 65536, 65537, 4 << 20, BYTES - 16};
     staging *s = NULL;
     SUCCEEDS(device_staging_open(gpu, 0, &s, err));
-    SUCCEEDS(device_staging_follow(s, err));
+    SUCCEEDS(device_staging_order_after(s, err));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint64_t from = 0; from < 10; from++) {
             uint64_t raw = 0;

@@ -206,7 +206,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
 /* Flips a bit of the tensor's stored bytes, or flips it back. */
 static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
     const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
-    reader_known known;
+    reader_datasets known;
     unsigned char byte;
     SUCCEEDS(reader_view_all((dcp_checkpoint *)ckpt, t, &known, err));
     const reader_dataset *p = known.datasets;

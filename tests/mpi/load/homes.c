@@ -136,7 +136,7 @@ static void changed_rows(const scratch *s, const given *g) {
         free(index);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    reader_known known;
+    reader_datasets known;
     int status = reader_view_all(ckpt, &ckpt->tensors[i], &known, &failure);
     if (reader_checkpoint_home(ckpt, i) == s->rank) {
         CHECK(status == DCP_OK);

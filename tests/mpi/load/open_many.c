@@ -62,7 +62,7 @@ static void open_and_load(const scratch *s, dcp_comm *comm, const char *name, si
     SUCCEEDS(dcp_state_add(state, &tensor, &all, rows, err));
     SUCCEEDS(dcp_load(ckpt, state, NULL, err));
     CHECK(rows[MANY - 1][0] == (float)((MANY - 1) * COLUMNS_EACH));
-    CHECK((unsigned)shards_open(name) <= io_use_most() && io_use_most() <= 64);
+    CHECK((unsigned)shards_open(name) <= io_fd_cache_limit() && io_fd_cache_limit() <= 64);
     dcp_state_destroy(state);
     dcp_checkpoint_close(ckpt);
     CHECK(shards_open(name) == 0);

@@ -42,7 +42,7 @@ static void stop_encoding(const private_files *p, const char *folder) {
     int rank = p->s->rank;
     dcp_error err = {0};
     comm_stop stop = {
-        .asked = rank_one_stops, .ctx = &rank, .what = "it", .outcome = "nothing is there"};
+        .should_stop = rank_one_stops, .ctx = &rank, .what = "it", .outcome = "nothing is there"};
     comm_stop_begin(&stop, p->s->comm);
     check_same_failure(redundancy_encode(p->s->comm, p->groups, folder, PRIVATE_STEP, &stop, &err),
                        DCP_ERR_CANCELLED, &err, "it was cancelled by rank 1: nothing is there");

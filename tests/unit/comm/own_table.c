@@ -157,12 +157,12 @@ static void messages_go_by_exchange(table_seat *seat, void *unused) {
         dcp_comm_message list[TABLE_RANKS];
         const int is_first = seat->rank == 0;
         const size_t n = is_first ? TABLE_RANKS - 1 : 1;
-        NEED(!comm_messages_are_collective(i ? other : comm));
+        NEED(!comm_exchange_is_collective(i ? other : comm));
         if (is_first) memset(data[i], 7 + i, sizeof data[i]);
         for (size_t k = 0; k < n; k++)
             list[k] = (dcp_comm_message){data[i][k], sizeof data[i][k], is_first ? (int)k + 1 : 0};
-        SUCCEEDS(comm_messages_exchange(i ? other : comm, list, is_first ? n : 0, list,
-                                        is_first ? 0 : n, err));
+        SUCCEEDS(comm_exchange_run(i ? other : comm, list, is_first ? n : 0, list, is_first ? 0 : n,
+                                   err));
         NEED(data[i][0][0] == 7 + i && data[i][0][39999] == 7 + i);
     }
     NEED(atomic_load(&table_tally.exchanges) == 2);

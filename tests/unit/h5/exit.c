@@ -16,8 +16,8 @@ static atomic_int made;
 /* Makes files in memory, endlessly. */
 static void *make_files(void *ctx) {
     for (;;) {
-        h5_turn turn;
-        h5_enter(&turn);
+        h5_section section;
+        h5_enter(&section);
         const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
         H5Pset_fapl_core(access, 65536, 0);
         const hid_t file = H5Fcreate("exit.h5", H5F_ACC_TRUNC, H5P_DEFAULT, access);
@@ -25,7 +25,7 @@ static void *make_files(void *ctx) {
         H5Gclose(group);
         H5Fclose(file);
         H5Pclose(access);
-        h5_leave(&turn);
+        h5_leave(&section);
         atomic_fetch_add(&made, 1);
     }
     return ctx;

@@ -51,7 +51,7 @@ static uint64_t any_part(uint64_t left) {
 static void write_all(io_queue *q, io_file *file, const unsigned char *data) {
     for (uint64_t at = 0, part; at < BYTES; at += part) {
         part = any_part(BYTES - at);
-        unsigned slot = io_queue_next(q);
+        unsigned slot = io_queue_next_slot(q);
         unsigned char *buffer = io_queue_buffer(q, slot);
         uint64_t half = part / 2 / PAGE_BYTES * PAGE_BYTES; /* a slot may have several requests */
         memcpy(buffer, data + at, part);
@@ -65,7 +65,7 @@ static void read_all(io_queue *q, io_file *file, unsigned char *data) {
     uint64_t from[IO_SLOTS] = {0}, bytes[IO_SLOTS] = {0};
     for (uint64_t at = 0, part; at < BYTES; at += part) {
         part = any_part(BYTES - at);
-        unsigned slot = io_queue_next(q);
+        unsigned slot = io_queue_next_slot(q);
         memcpy(data + from[slot], io_queue_buffer(q, slot), bytes[slot]);
         io_queue_read(q, slot, file, io_queue_buffer(q, slot), part, at);
         from[slot] = at;
@@ -100,7 +100,7 @@ static void a_file_that_ends_early_is_an_error(void **state) {
     dcp_error err = {0};
     io_queue *q = make_queue();
     io_file file = open_file(*state, path, 3 * PAGE_BYTES, 0);
-    unsigned slot = io_queue_next(q);
+    unsigned slot = io_queue_next_slot(q);
     io_queue_read(q, slot, &file, io_queue_buffer(q, slot), 2 * PAGE_BYTES, 0);
     io_queue_wait(q, slot);
     assert_int_equal(io_queue_status(q, NULL), DCP_OK);
@@ -120,7 +120,7 @@ static void a_full_disk_is_told_apart(void **state) {
     io_file file = {.fd = open("/dev/full", O_WRONLY), .memory_align = 1, .path = "/dev/full"};
     assert_true(file.fd >= 0);
     for (int i = 0; i < 100; i++) {
-        unsigned slot = io_queue_next(q);
+        unsigned slot = io_queue_next_slot(q);
         io_queue_write(q, slot, &file, io_queue_buffer(q, slot), PAGE_BYTES, 0);
     }
     io_queue_drain(q);
@@ -180,10 +180,10 @@ static void what_o_direct_refuses_is_written_and_read_all_the_same(void **state)
 static void turns_begin_anew(void **state) {
     (void)state;
     io_queue *q = make_queue();
-    assert_int_equal(io_queue_next(q), 0);
-    assert_int_equal(io_queue_next(q), 1);
+    assert_int_equal(io_queue_next_slot(q), 0);
+    assert_int_equal(io_queue_next_slot(q), 1);
     io_queue_rewind(q);
-    assert_int_equal(io_queue_next(q), 0);
+    assert_int_equal(io_queue_next_slot(q), 0);
     io_queue_destroy(q);
 }
 
@@ -214,7 +214,7 @@ static int run_broken_ring_with(int code) {
     io_queue *q = make_queue();
     if (!refuse(SYS_io_uring_enter, code)) return 77;
     for (int i = 0; i < 200; i++)
-        io_queue_write(q, io_queue_next(q), &file, io_queue_buffer(q, 0), PAGE_BYTES, 0);
+        io_queue_write(q, io_queue_next_slot(q), &file, io_queue_buffer(q, 0), PAGE_BYTES, 0);
     io_queue_drain(q);
     dcp_error err = {0};
     int status = io_queue_status(q, &err);

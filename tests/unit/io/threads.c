@@ -38,7 +38,7 @@ static void writes_are_in_flight_together(void **state) {
     assert_int_equal(io_open(path, 1, &file, NULL), DCP_OK);
     assert_int_equal(io_queue_create_threads(&q, NULL), DCP_OK);
     for (unsigned i = 0; i < IO_SLOTS; i++) {
-        unsigned slot = io_queue_next(q);
+        unsigned slot = io_queue_next_slot(q);
         io_queue_write(q, slot, &file, io_queue_buffer(q, slot), PAGE_BYTES, i * PAGE_BYTES);
     }
     for (unsigned i = 0; i < IO_SLOTS; i++)

@@ -187,7 +187,7 @@ static uint64_t come_by_turn(struct file *f, uint16_t turn, uint16_t holders) {
         uint64_t others[2] = {0};
         p->turn = turn;
         p->holders = holders;
-        assert_int_equal(move_piece_others(p, count_others, others), DCP_OK);
+        assert_int_equal(move_piece_walk_others(p, count_others, others), DCP_OK);
         assert_int_equal(move_piece_supplied(p) + others[1], p->copy->runs * p->copy->run_bytes);
         supplied += move_piece_supplied(p);
     }

@@ -301,7 +301,7 @@ static void what_cannot_be_pinned(void **state) {
     dcp_store_close(store);
 }
 
-static io_unshared *claim;
+static io_lock_file *claim;
 static int claimed_in = -1; /* the store's directory */
 
 static void claim_step(const struct scratch *s, const char *name) {

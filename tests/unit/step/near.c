@@ -57,7 +57,7 @@ static void look(const grid *g, int one_cut) {
     for (int round = 0; round < 100; round++) {
         dcp_box box = any_box(2, g->tensor.shape, 1), shared;
         size_t first, end;
-        reader_join_near(t, &(reader_known){.datasets = t->datasets, .n = t->n_datasets}, &box,
+        reader_join_near(t, &(reader_datasets){.datasets = t->datasets, .n = t->n_datasets}, &box,
                          &first, &end);
         for (size_t k = 0; k < t->n_datasets; k++) {
             const format_row *row = t->datasets[k].row;

@@ -191,7 +191,7 @@ static void nobody_comes_to_hold_an_old_step_that_goes(void **state) {
     assert_steps(s, "c2 c3");
     snprintf(path, sizeof path, "%s/step-00000002", s->dir);
     going = path;
-    assert_int_equal(store_room_make(store, &from, &made, NULL), DCP_OK);
+    assert_int_equal(store_free_space(store, &from, &made, NULL), DCP_OK);
     assert_true(made);
     assert_null(going);
     assert_false(was_held);

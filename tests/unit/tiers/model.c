@@ -260,10 +260,10 @@ void model_lose(model *m, int i, int node, int open) {
 void model_close(model *m) {
     model_wait(m);
     model_settle(m);
-    model_forget(m);
+    model_free_described(m);
 }
 
-void model_forget(model *m) {
+void model_free_described(model *m) {
     m->goes_back = m->flies = 0;
     for (int i = 0; i < m->tiers; i++) {
         model_tier *t = &m->t[i];

@@ -72,4 +72,4 @@ void model_end_fillings(model *m);
 void model_lose(model *m, int i, int node, int open);
 /* The list is closed, or its ranks are killed. */
 void model_close(model *m);
-void model_forget(model *m);
+void model_free_described(model *m);

@@ -244,7 +244,7 @@ static int is_among(const uint16_t *values, unsigned value) {
 static void adopt(world *w) {
     const model_bounds *b = &w->before[atomic_load(&w->which)].bounds;
     const model *before = &w->before[atomic_load(&w->which)].m;
-    model_forget(&w->m);
+    model_free_described(&w->m);
     for (int i = 0; i < w->m.tiers; i++)
         for (unsigned s = 1; s <= MODEL_STEPS; s++) {
             const model_copy *old = &before->t[i].copies[s];

@@ -41,7 +41,8 @@ typedef struct agent {
     bool is_failing; /* ranks were killed, and their launcher should notice it soon */
     bool is_starting;
     double find_until; /* the time until which ranks are searched for often, unless all are found */
-    double heard, said; /* when the last message of dcp-run arrived; when the last beat was sent */
+    double received_at,
+        sent_at; /* when the last message of dcp-run arrived; when the last beat was sent */
     struct {
         pid_t pid; /* the process that collects them; 0: none */
         int fd;
@@ -50,7 +51,7 @@ typedef struct agent {
     } stacks;
 } agent;
 
-static void tell(agent *a, json_t *message) { launcher_channel_send(a->channel, message); }
+static void send(agent *a, json_t *message) { launcher_channel_send(a->channel, message); }
 
 static void reap_all(agent *a) {
     for (siginfo_t info;;) {
@@ -61,8 +62,8 @@ static void reap_all(agent *a) {
         const bool waited = pid == a->child && launcher_processes_waited(pid) != 0;
         if (waitpid(pid, &status, 0) != pid || pid != a->child) continue;
         a->child_ended = true;
-        launcher_ranks_tell(&a->ranks, &a->board, a->channel);
-        tell(a, json_pack("{s:s,s:i,s:b}", "kind", "child", "status", status, "waited", waited));
+        launcher_ranks_report(&a->ranks, &a->board, a->channel);
+        send(a, json_pack("{s:s,s:i,s:b}", "kind", "child", "status", status, "waited", waited));
     }
 }
 
@@ -117,7 +118,7 @@ static void take_stacks(agent *a) {
         a->stacks.n += (size_t)n;
     }
     if (n > 0) return;
-    tell(a, json_pack("{s:s,s:o}", "kind", "stacks", "text",
+    send(a, json_pack("{s:s,s:o}", "kind", "stacks", "text",
                       launcher_message_words(a->stacks.n ? a->stacks.text : "", a->stacks.n)));
     close(a->stacks.fd);
     free(a->stacks.text);
@@ -127,7 +128,7 @@ static void take_stacks(agent *a) {
 /* Ranks that read the board need no signal. With a patient request, the other ranks get no signal
  * either: they will read the request later. */
 static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
-    launcher_board_ask_to_end(&a->board, how);
+    launcher_board_request_end(&a->board, how);
     if (is_patient) return;
     a->ranks.signal_new = SIGTERM;
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
@@ -169,7 +170,7 @@ static bool answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "signal"))
         pass_signal(a, (int)launcher_message_number(m, "signal", 0));
     if (launcher_message_is(m, "save"))
-        launcher_board_ask_to_save(&a->board, (uint64_t)launcher_message_number(m, "number", 0));
+        launcher_board_request_save(&a->board, (uint64_t)launcher_message_number(m, "number", 0));
     if (launcher_message_is(m, "end_request"))
         answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0),
                            json_is_true(json_object_get(m, "patient")));
@@ -189,19 +190,19 @@ static bool listen_to_run(agent *a) {
     const double now = program_now_s();
     launcher_channel_receive(a->channel);
     for (json_t *m; (m = launcher_channel_next(a->channel));) {
-        a->heard = now;
+        a->received_at = now;
         const bool is_end = answer(a, m);
         json_decref(m);
         if (is_end) return true;
     }
     if (a->channel->fd < 0) return true;
-    return a->work->lease_s > 0 && now - a->heard > a->work->lease_s;
+    return a->work->lease_s > 0 && now - a->received_at > a->work->lease_s;
 }
 
 static void keep_lease(agent *a) {
-    if (a->work->lease_s == 0 || program_now_s() - a->said < LAUNCHER_BEAT_S) return;
-    a->said = program_now_s();
-    tell(a, json_pack("{s:s}", "kind", "beat"));
+    if (a->work->lease_s == 0 || program_now_s() - a->sent_at < LAUNCHER_BEAT_S) return;
+    a->sent_at = program_now_s();
+    send(a, json_pack("{s:s}", "kind", "beat"));
 }
 
 /* Wakes mpirun or orted with a signal that it handles: it sleeps for a second between a rank's
@@ -238,15 +239,15 @@ static void serve(agent *a) {
         const short room = launcher_channel_is_behind(a->channel) ? POLLOUT : 0;
         struct pollfd polled[] = {{.fd = a->channel->fd, .events = (short)(POLLIN | room)},
                                   {.fd = a->signals, .events = POLLIN},
-                                  {.fd = a->ranks.ends, .events = POLLIN},
+                                  {.fd = a->ranks.ends_fd, .events = POLLIN},
                                   {.fd = a->stacks.pid ? a->stacks.fd : -1, .events = POLLIN}};
         if (poll(polled, 4, look_ms(a)) < 0) continue;
-        launcher_ranks_take_ends(&a->ranks, &a->board, a->channel);
+        launcher_ranks_handle_ends(&a->ranks, &a->board, a->channel);
         launcher_ranks_end_orphans(&a->ranks);
         if (a->stacks.pid && polled[3].revents) take_stacks(a);
         read_signals(a);
         reap_all(a);
-        a->is_starting = launcher_ranks_tell(&a->ranks, &a->board, a->channel);
+        a->is_starting = launcher_ranks_report(&a->ranks, &a->board, a->channel);
         if (a->is_failing) launcher_processes_visit(getpid(), hurry, a);
         keep_lease(a);
         launcher_channel_flush(a->channel);
@@ -254,10 +255,10 @@ static void serve(agent *a) {
     }
 }
 
-static void tell_stuck(void *ctx, const launcher_process *process) {
+static void send_stuck(void *ctx, const launcher_process *process) {
     char *what = launcher_processes_describe(process->pid);
     if (what)
-        tell(ctx, json_pack("{s:s,s:o}", "kind", "stuck", "what",
+        send(ctx, json_pack("{s:s,s:o}", "kind", "stuck", "what",
                             launcher_message_words(what, strlen(what))));
     free(what);
 }
@@ -267,15 +268,15 @@ static void tell_stuck(void *ctx, const launcher_process *process) {
 static void end_job(agent *a) {
     const double begin = program_now_s();
     struct pollfd child_ended = {.fd = a->signals, .events = POLLIN};
-    bool has_told = false;
+    bool has_reported = false;
     for (int ms = LEAST_KILL_MS;;) {
         read_signals(a);
         reap_all(a);
         if (!has_children()) return;
         launcher_processes_visit_below(getpid(), 0, launcher_processes_kill, NULL);
-        if (!has_told && program_now_s() - begin >= LAUNCHER_PATIENCE_S) {
-            launcher_processes_visit_below(getpid(), 0, tell_stuck, a);
-            has_told = true;
+        if (!has_reported && program_now_s() - begin >= LAUNCHER_PATIENCE_S) {
+            launcher_processes_visit_below(getpid(), 0, send_stuck, a);
+            has_reported = true;
         }
         keep_lease(a);
         launcher_channel_receive(a->channel); /* notices whether dcp-run still exists */
@@ -284,14 +285,14 @@ static void end_job(agent *a) {
 }
 
 /* Sends the last message: nothing of the job is left here. */
-static void tell_clear(agent *a) {
+static void send_clear(agent *a) {
     json_t *told = json_array();
     for (int r = 0; r < RANKS_BOARD_RANKS; r++) {
-        const uint32_t status = launcher_board_look(&a->board, r).told;
+        const uint32_t status = launcher_board_read(&a->board, r).told;
         if (status) json_array_append_new(told, json_integer(status));
     }
     char *reason = launcher_board_reason(&a->board);
-    tell(a, json_pack("{s:s,s:o,s:o}", "kind", "clear", "reason",
+    send(a, json_pack("{s:s,s:o,s:o}", "kind", "clear", "reason",
                       launcher_message_words(reason ? reason : "", reason ? strlen(reason) : 0),
                       "told", told));
     free(reason);
@@ -323,7 +324,7 @@ void launcher_agent_open_streams(void) {
 static void close_others(const agent *a) {
     int kept[] = {a->channel->fd,
                   a->signals,
-                  a->ranks.ends,
+                  a->ranks.ends_fd,
                   a->board.fd,
                   a->board.reason_fd,
                   a->work->lease_s > 0 ? STDERR_FILENO : -1, /* its reader is the launcher */
@@ -342,18 +343,18 @@ static void take_name(void) {
     prctl(PR_SET_NAME, name);
 }
 
-static void say_hello(agent *a, int code) {
+static void send_hello(agent *a, int code) {
     json_t *hello = a->work->hello ? json_deep_copy(a->work->hello) : json_object();
     json_object_set_new(hello, "kind", json_string("hello"));
     json_object_set_new(hello, "child", json_integer(a->child));
     json_object_set_new(hello, "errno", json_integer(code));
-    tell(a, hello);
+    send(a, hello);
 }
 
 _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     sigset_t all;
-    agent a = {.work = work, .channel = work->channel, .heard = program_now_s()};
-    a.find_until = a.heard + 600;
+    agent a = {.work = work, .channel = work->channel, .received_at = program_now_s()};
+    a.find_until = a.received_at + 600;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL); /* the program that is started gets its own mask */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -369,14 +370,14 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
         work->exec(work->ctx);
         _exit(127);
     }
-    say_hello(&a, a.child < 0 ? errno : 0);
+    send_hello(&a, a.child < 0 ? errno : 0);
     if (a.child < 0) _exit(1);
     take_name();
     close_others(&a);
     (void)!chdir("/");
     serve(&a);
     end_job(&a);
-    tell_clear(&a);
+    send_clear(&a);
     launcher_folders_remove(work->folders);
     _exit(0);
 }

@@ -115,7 +115,7 @@ static bool is_left(int fd, const char *path) {
     return lstat(path, &now) == 0 && now.st_dev == folder.st_dev && now.st_ino == folder.st_ino;
 }
 
-static void sweep_place(const char *base) {
+static void remove_stale_in(const char *base) {
     DIR *dir = opendir(base);
     if (!dir) return;
     for (struct dirent *entry; (entry = readdir(dir));) {
@@ -133,12 +133,12 @@ static void sweep_place(const char *base) {
     closedir(dir);
 }
 
-static void sweep_beside(const char *path) {
+static void remove_stale_beside(const char *path) {
     char *base = strdup(path);
     char *end = base ? strrchr(base, '/') : NULL;
     if (end) {
         *end = '\0';
-        sweep_place(base);
+        remove_stale_in(base);
     }
     free(base);
 }
@@ -148,7 +148,7 @@ int launcher_folders_join(launcher_folders *folders, const char *const paths[LAU
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
         struct stat st;
         if (strcmp(paths[i], "-") == 0) continue;
-        sweep_beside(paths[i]);
+        remove_stale_beside(paths[i]);
         folders->path[i] = strdup(paths[i]);
         if (mkdir(paths[i], 0700) == 0) {
             if (claim(paths[i], &folders->lock[i]) == 0) continue;
@@ -190,6 +190,6 @@ void launcher_folders_free(launcher_folders *folders) {
     *folders = (launcher_folders){.lock = {-1, -1}};
 }
 
-void launcher_folders_sweep(void) {
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) sweep_place(base_of(&places[i]));
+void launcher_folders_remove_stale(void) {
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) remove_stale_in(base_of(&places[i]));
 }

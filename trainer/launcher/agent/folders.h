@@ -35,4 +35,4 @@ void launcher_folders_free(launcher_folders *folders);
 
 /* Removes what killed runs of this user have left in the places of launcher_folders_make: folders
  * `dcp-run.XXXXXX` that belong to the user, contain dcp-run's mark, and are not locked. */
-void launcher_folders_sweep(void);
+void launcher_folders_remove_stale(void);

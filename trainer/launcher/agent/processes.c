@@ -45,7 +45,7 @@ static int read_process(pid_t pid, process_stat *out) {
     return 0;
 }
 
-bool launcher_processes_known(void) {
+bool launcher_processes_are_visible(void) {
     char shown[16], own[16];
     const ssize_t n = readlink("/proc/self", shown, sizeof shown - 1);
     snprintf(own, sizeof own, "%d", (int)getpid());
@@ -175,7 +175,7 @@ char *launcher_processes_variable(pid_t pid, const char *name) {
     return value;
 }
 
-bool launcher_processes_takes(pid_t pid, int signal) {
+bool launcher_processes_handles_signal(pid_t pid, int signal) {
     static const char *const sets[] = {"SigBlk:", "SigIgn:", "SigCgt:"};
     char text[8192];
     read_proc(pid, "status", text, sizeof text);

@@ -16,7 +16,7 @@ typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
 
 /* Returns true if /proc shows this process under its own pid. It does not if /proc belongs to
  * another PID namespace. */
-bool launcher_processes_known(void);
+bool launcher_processes_are_visible(void);
 
 /* Calls `visit` with each child of `parent`, including zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
@@ -49,7 +49,7 @@ pid_t launcher_processes_parent(pid_t pid);
 int launcher_processes_waited(pid_t pid);
 
 /* Returns true if `pid` catches, ignores or blocks the signal, which therefore does not end it. */
-bool launcher_processes_takes(pid_t pid, int signal);
+bool launcher_processes_handles_signal(pid_t pid, int signal);
 
 /* Returns true if `pid` is ending, and has released its memory, including its environment. Its
  * files may still be open, even if it looks like a zombie, because other threads of it may still

@@ -40,41 +40,41 @@ void launcher_board_set(const launcher_board *board, int agent) {
     set_variable("DCP_RUN_REASON", agent, board->reason_fd);
 }
 
-launcher_seen launcher_board_look(const launcher_board *board, int rank) {
-    if (!board->shared || rank < 0 || rank >= RANKS_BOARD_RANKS) return (launcher_seen){0};
+launcher_rank_report launcher_board_read(const launcher_board *board, int rank) {
+    if (!board->shared || rank < 0 || rank >= RANKS_BOARD_RANKS) return (launcher_rank_report){0};
     ranks_board_entry *e = &board->shared->entries[rank];
-    return (launcher_seen){.progress = atomic_load(&e->progress),
-                           .step = atomic_load(&e->step),
-                           .micro_batch = atomic_load(&e->micro_batch),
-                           .published = atomic_load(&e->published),
-                           .saves_done = atomic_load(&e->saves_done),
-                           .slowest_ns = atomic_load(&e->slowest_ns),
-                           .phase = atomic_load(&e->phase),
-                           .told = atomic_load(&e->told)};
+    return (launcher_rank_report){.progress = atomic_load(&e->progress),
+                                  .step = atomic_load(&e->step),
+                                  .micro_batch = atomic_load(&e->micro_batch),
+                                  .published = atomic_load(&e->published),
+                                  .saves_done = atomic_load(&e->saves_done),
+                                  .slowest_ns = atomic_load(&e->slowest_ns),
+                                  .phase = atomic_load(&e->phase),
+                                  .told = atomic_load(&e->told)};
 }
 
 /* Writes an entry as a part of the message `board`. */
-static json_t *launcher_board_pack(int rank, const launcher_seen *s) {
+static json_t *launcher_board_pack(int rank, const launcher_rank_report *s) {
     return json_pack("[i,I,I,I,I,I,I,i,i]", rank, (json_int_t)s->progress, (json_int_t)s->step,
                      (json_int_t)s->micro_batch, (json_int_t)s->published,
                      (json_int_t)s->saves_done, (json_int_t)s->slowest_ns, (int)s->phase,
                      (int)s->told);
 }
 
-int launcher_board_unpack(const json_t *packed, int *rank, launcher_seen *s) {
+int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report *s) {
     json_int_t n[6];
     int phase, told;
     if (json_unpack((json_t *)packed, "[i,I,I,I,I,I,I,i,i]", rank, &n[0], &n[1], &n[2], &n[3],
                     &n[4], &n[5], &phase, &told) != 0)
         return -1;
-    *s = (launcher_seen){.progress = (uint64_t)n[0],
-                         .step = (uint64_t)n[1],
-                         .micro_batch = (uint64_t)n[2],
-                         .published = (uint64_t)n[3],
-                         .saves_done = (uint64_t)n[4],
-                         .slowest_ns = (uint64_t)n[5],
-                         .phase = (uint32_t)phase,
-                         .told = (uint32_t)told};
+    *s = (launcher_rank_report){.progress = (uint64_t)n[0],
+                                .step = (uint64_t)n[1],
+                                .micro_batch = (uint64_t)n[2],
+                                .published = (uint64_t)n[3],
+                                .saves_done = (uint64_t)n[4],
+                                .slowest_ns = (uint64_t)n[5],
+                                .phase = (uint32_t)phase,
+                                .told = (uint32_t)told};
     return 0;
 }
 
@@ -93,13 +93,13 @@ char *launcher_board_reason(const launcher_board *board) {
     return strdup(text);
 }
 
-void launcher_board_ask_to_save(launcher_board *board, uint64_t number) {
-    if (board->shared) atomic_store(&board->shared->saves_asked, number);
+void launcher_board_request_save(launcher_board *board, uint64_t number) {
+    if (board->shared) atomic_store(&board->shared->saves_requested, number);
 }
 
-void launcher_board_ask_to_end(launcher_board *board, ranks_end_request how) {
-    if (board->shared && atomic_load(&board->shared->end_asked) < (uint32_t)how)
-        atomic_store(&board->shared->end_asked, (uint32_t)how);
+void launcher_board_request_end(launcher_board *board, ranks_end_request how) {
+    if (board->shared && atomic_load(&board->shared->end_requested) < (uint32_t)how)
+        atomic_store(&board->shared->end_requested, (uint32_t)how);
 }
 
 enum { LEVELS = 3 }; /* mpirun, the process that MPICH's mpirun starts, the ranks */
@@ -110,8 +110,8 @@ typedef struct rank_finder {
 } rank_finder;
 
 int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable) {
-    *ranks = (launcher_local_ranks){.variable = variable, .ends = epoll_create1(EPOLL_CLOEXEC)};
-    return ranks->ends < 0 ? -1 : 0;
+    *ranks = (launcher_local_ranks){.variable = variable, .ends_fd = epoll_create1(EPOLL_CLOEXEC)};
+    return ranks->ends_fd < 0 ? -1 : 0;
 }
 
 /* Returns the rank that `pid` was started as; -1 if it is none (yet). */
@@ -137,7 +137,7 @@ static void take_rank(const rank_finder *finder, int rank, const launcher_proces
     const int fd = launcher_processes_open(process);
     if (fd < 0) return;
     struct epoll_event end = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = ranks->n};
-    epoll_ctl(ranks->ends, EPOLL_CTL_ADD, fd, &end);
+    epoll_ctl(ranks->ends_fd, EPOLL_CTL_ADD, fd, &end);
     ranks->at[ranks->n++] = (launcher_local_rank){.rank = rank, .pid = process->pid, .fd = fd};
     ranks->launched = true;
     launcher_channel_send(finder->channel,
@@ -188,24 +188,24 @@ static void take_end(launcher_local_rank *rank, const launcher_board *board,
     rank->fd = -1;
     launcher_channel_send(channel,
                           json_pack("{s:s,s:i,s:i}", "kind", "gone", "rank", rank->rank, "told",
-                                    (int)launcher_board_look(board, rank->rank).told));
+                                    (int)launcher_board_read(board, rank->rank).told));
 }
 
-void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
-                              launcher_channel *channel) {
+void launcher_ranks_handle_ends(launcher_local_ranks *ranks, const launcher_board *board,
+                                launcher_channel *channel) {
     struct epoll_event ended[64];
-    const int n = epoll_wait(ranks->ends, ended, 64, 0);
-    if (n > 0) launcher_ranks_tell(ranks, board, channel);
+    const int n = epoll_wait(ranks->ends_fd, ended, 64, 0);
+    if (n > 0) launcher_ranks_report(ranks, board, channel);
     for (int i = 0; i < n; i++) take_end(&ranks->at[ended[i].data.u64], board, channel);
 }
 
-bool launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
-                         launcher_channel *channel) {
+bool launcher_ranks_report(launcher_local_ranks *ranks, const launcher_board *board,
+                           launcher_channel *channel) {
     json_t *news = NULL;
     bool is_starting = false;
     for (size_t i = 0; i < ranks->n; i++) {
         launcher_local_rank *rank = &ranks->at[i];
-        const launcher_seen seen = launcher_board_look(board, rank->rank);
+        const launcher_rank_report seen = launcher_board_read(board, rank->rank);
         is_starting |= seen.told == 1 && seen.phase < RANKS_PHASE_STEPPED;
         if (memcmp(&seen, &rank->told, sizeof seen) == 0) continue;
         rank->told = seen;
@@ -226,9 +226,9 @@ void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
                            const launcher_board *board) {
     for (size_t i = 0; i < ranks->n; i++) {
         const launcher_local_rank *rank = &ranks->at[i];
-        if (rank->fd < 0 || (board && launcher_board_look(board, rank->rank).told)) continue;
+        if (rank->fd < 0 || (board && launcher_board_read(board, rank->rank).told)) continue;
         /* a request to save must not end a rank that is not prepared for it yet */
-        if (signal == SIGUSR1 && !launcher_processes_takes(rank->pid, signal)) continue;
+        if (signal == SIGUSR1 && !launcher_processes_handles_signal(rank->pid, signal)) continue;
         pidfd_send_signal(rank->fd, signal, NULL, 0);
     }
 }

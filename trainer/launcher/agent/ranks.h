@@ -18,10 +18,10 @@ typedef struct launcher_board {
 } launcher_board;
 
 /* The last report of a rank. */
-typedef struct launcher_seen {
+typedef struct launcher_rank_report {
     uint64_t progress, step, micro_batch, published, saves_done, slowest_ns;
     uint32_t phase, told;
-} launcher_seen;
+} launcher_rank_report;
 
 /* Makes the board and the file for reasons, which exist as long as this process. Without memory for
  * them, ranks report nothing. */
@@ -31,29 +31,29 @@ void launcher_board_open(launcher_board *board);
 void launcher_board_set(const launcher_board *board, int agent);
 
 /* Returns the entry of a rank; all zero without a board. */
-launcher_seen launcher_board_look(const launcher_board *board, int rank);
+launcher_rank_report launcher_board_read(const launcher_board *board, int rank);
 /* Reads an entry of the message `board`. Returns 0, or -1 if it is malformed. */
-int launcher_board_unpack(const json_t *packed, int *rank, launcher_seen *seen);
+int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report *seen);
 
 /* Returns the first line of the reason, "" if there is none. The caller frees it. */
 char *launcher_board_reason(const launcher_board *board);
 
 /* These functions write requests to the ranks of this host on the board. */
-void launcher_board_ask_to_save(launcher_board *board, uint64_t number);
-void launcher_board_ask_to_end(launcher_board *board, ranks_end_request how);
+void launcher_board_request_save(launcher_board *board, uint64_t number);
+void launcher_board_request_end(launcher_board *board, ranks_end_request how);
 
 typedef struct launcher_local_rank {
     int rank;
     pid_t pid;
-    int fd;             /* pidfd; -1: the rank has ended */
-    launcher_seen told; /* the last report that was passed on to dcp-run */
+    int fd;                    /* pidfd; -1: the rank has ended */
+    launcher_rank_report told; /* the last report that was passed on to dcp-run */
 } launcher_local_rank;
 
 typedef struct launcher_local_ranks {
     launcher_local_rank *at;
     size_t n;
     const char *variable; /* the environment variable with a rank's number */
-    int ends;             /* epoll descriptor of all pidfds; readable once one has ended */
+    int ends_fd;          /* epoll descriptor of all pidfds; readable once one has ended */
     int signal_new;       /* the signal for ranks that appear later; 0: none */
     bool launched;        /* some process of a rank has been seen */
 } launcher_local_ranks;
@@ -68,12 +68,12 @@ int launcher_ranks_alive(const launcher_local_ranks *ranks);
  * them is dead, which MPICH's mpirun does not notice. */
 void launcher_ranks_end_orphans(const launcher_local_ranks *ranks);
 /* Handles the ends of ranks in the order in which they ended, and reports them. */
-void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
-                              launcher_channel *channel);
+void launcher_ranks_handle_ends(launcher_local_ranks *ranks, const launcher_board *board,
+                                launcher_channel *channel);
 /* Reports what ranks have changed on the board since the last call. Returns true if some rank that
  * uses the board has not done its first step yet. */
-bool launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
-                         launcher_channel *channel);
+bool launcher_ranks_report(launcher_local_ranks *ranks, const launcher_board *board,
+                           launcher_channel *channel);
 /* Sends a signal to every rank that lives; with `board`, only to those that report nothing on it.
  * SIGUSR1 is sent only to ranks that catch, ignore or block it, since it would end the others. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,

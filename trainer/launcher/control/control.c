@@ -106,11 +106,11 @@ static const char *parse_request(const char *line, size_t bytes, launcher_reques
     const char *why = "not a request: {\"ask\": \"status\"}, \"save\", \"resize\" or \"stop\"";
     for (size_t i = 0; ask && i < sizeof words / sizeof *words; i++) {
         if (strcmp(ask, words[i]) != 0) continue;
-        out->what = (launcher_ask)i;
+        out->what = (launcher_request_kind)i;
         why = NULL;
     }
     const json_int_t n = json_integer_value(ranks);
-    if (!why && out->what == LAUNCHER_ASK_RESIZE) {
+    if (!why && out->what == LAUNCHER_REQUEST_RESIZE) {
         out->ranks = n >= 1 && n <= INT_MAX ? (int)n : 0;
         if (!out->ranks) why = "a resize needs \"ranks\", a number of at least 1";
     }
@@ -285,7 +285,7 @@ static int listen_to(launcher_control *control, const char *path, const char *di
         if (epoll_ctl(control->epoll, EPOLL_CTL_ADD, control->socket.fd, &event) == 0) return 0;
         return program_fail(PROGRAM_USAGE, "cannot watch the control socket: %s", strerror(errno));
     }
-    if (path || result == LAUNCHER_TAKEN) return program_refuse("%s", why);
+    if (path || result == LAUNCHER_OCCUPIED) return program_refuse("%s", why);
     program_note("warning: no requests are accepted: %s", why);
     return 0;
 }
@@ -377,7 +377,7 @@ static int print_answer(const char *text, size_t bytes) {
     return status;
 }
 
-static int ask_supervisor(const char *path, const char *line) {
+static int query_supervisor(const char *path, const char *line) {
     char why[LAUNCHER_SOCKET_WHY], *text = NULL;
     size_t room = 0;
     const int fd = launcher_socket_connect(path, why);
@@ -417,7 +417,7 @@ int launcher_control_main(int argc, char **argv) {
     if (status >= 0) return status;
     char *line = line_of(args, n);
     if (!line) return PROGRAM_USAGE;
-    status = ask_supervisor(args[0], line);
+    status = query_supervisor(args[0], line);
     free(line);
     return status;
 }

@@ -9,15 +9,15 @@
 
 typedef struct launcher_control launcher_control;
 
-typedef enum launcher_ask {
-    LAUNCHER_ASK_STATUS,
-    LAUNCHER_ASK_SAVE,
-    LAUNCHER_ASK_RESIZE,
-    LAUNCHER_ASK_STOP
-} launcher_ask;
+typedef enum launcher_request_kind {
+    LAUNCHER_REQUEST_STATUS,
+    LAUNCHER_REQUEST_SAVE,
+    LAUNCHER_REQUEST_RESIZE,
+    LAUNCHER_REQUEST_STOP
+} launcher_request_kind;
 
 typedef struct launcher_request {
-    launcher_ask what;
+    launcher_request_kind what;
     int ranks;       /* of a resize: at least 1; the caller checks whether there are enough slots */
     uint64_t client; /* to whom the answer is sent */
 } launcher_request;

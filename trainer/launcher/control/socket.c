@@ -112,7 +112,7 @@ static launcher_listening explain_taken(const char *path, long pid, const char *
     char process[32] = "another process";
     if (pid > 0) snprintf(process, sizeof process, "process %ld", pid);
     return explain(
-        LAUNCHER_TAKEN, why,
+        LAUNCHER_OCCUPIED, why,
         "%s on %s supervises this run already: query it with 'dcp-run ctl %.500s status'%s, or "
         "start this run with another --control and another checkpoint directory",
         process, host, path, pid > 0 ? "" : " there");
@@ -221,7 +221,7 @@ static launcher_listening explain_errno(const char *path, char *why) {
 }
 
 static launcher_listening explain_foreign(const char *path, char *why) {
-    return explain(LAUNCHER_TAKEN, why,
+    return explain(LAUNCHER_OCCUPIED, why,
                    "%.500s exists, and is not a control socket: remove it, or name another path "
                    "with --control",
                    path);
@@ -243,7 +243,7 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     /* the file system has no locks */
     if (kind == 0) return LAUNCHER_LISTENS;
     if (strcmp(found->host, host) != 0)
-        return explain(LAUNCHER_TAKEN, why,
+        return explain(LAUNCHER_OCCUPIED, why,
                        "process %ld on %s supervises this run, or was killed: this file system has "
                        "no locks to show which; if the process is gone, remove %.500s",
                        found->pid, found->host, path);
@@ -387,7 +387,7 @@ launcher_listening launcher_socket_listen(launcher_socket *out, const char *path
         result = listen_by_file(out, why);
     if (lock >= 0) close(lock);
     free(folder);
-    if (result != LAUNCHER_LISTENS) launcher_socket_forget(out);
+    if (result != LAUNCHER_LISTENS) launcher_socket_close_in_child(out);
     return result;
 }
 
@@ -397,10 +397,10 @@ void launcher_socket_close(launcher_socket *socket) {
         st.st_ino == socket->inode)
         unlink(socket->path);
     if (socket->file >= 0) unlink(socket->at);
-    launcher_socket_forget(socket);
+    launcher_socket_close_in_child(socket);
 }
 
-void launcher_socket_forget(launcher_socket *socket) {
+void launcher_socket_close_in_child(launcher_socket *socket) {
     if (socket->fd >= 0) close(socket->fd);
     if (socket->file >= 0) close(socket->file);
     free(socket->path);
@@ -413,7 +413,7 @@ static bool is_others(const char *path, const struct stat *st, char *why) {
     const struct passwd *user = getpwuid(st->st_uid);
     char number[24];
     snprintf(number, sizeof number, "%u", (unsigned)st->st_uid);
-    explain(LAUNCHER_TAKEN, why, "%.500s belongs to user %s, who alone may use it", path,
+    explain(LAUNCHER_OCCUPIED, why, "%.500s belongs to user %s, who alone may use it", path,
             user ? user->pw_name : number);
     return true;
 }
@@ -427,7 +427,7 @@ static int connect_by_file(const char *path, char *at, char *why) {
     if (fd >= 0) close(fd);
     if (kind < 0) return explain_foreign(path, why), -1;
     if (kind > 0 && strcmp(found.host, host) != 0)
-        return explain(LAUNCHER_TAKEN, why,
+        return explain(LAUNCHER_OCCUPIED, why,
                        "the supervisor is process %ld on %s: run 'dcp-run ctl' there", found.pid,
                        found.host),
                -1;

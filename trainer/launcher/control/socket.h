@@ -25,7 +25,7 @@ typedef struct launcher_socket {
 
 typedef enum launcher_listening {
     LAUNCHER_LISTENS,
-    LAUNCHER_TAKEN, /* another supervisor is at `path`, or something that must not be replaced */
+    LAUNCHER_OCCUPIED, /* another supervisor is at `path`, or something that must not be replaced */
     LAUNCHER_UNREACHABLE /* the socket cannot be made */
 } launcher_listening;
 
@@ -38,7 +38,7 @@ launcher_listening launcher_socket_listen(launcher_socket *out, const char *path
 void launcher_socket_close(launcher_socket *socket);
 
 /* Closes only the descriptors: for a child of the process that listens. */
-void launcher_socket_forget(launcher_socket *socket);
+void launcher_socket_close_in_child(launcher_socket *socket);
 
 /* Connects to the supervisor at `path`, or at `.control` in `path` if that is a directory. Returns
  * the descriptor, or -1 after filling in `why`. */

@@ -26,8 +26,8 @@ static int count_slots(const launcher_cluster *c) {
 
 static int usable_at(const launcher_cluster *c, const cluster_host *h, slot_level level) {
     if (level < h->level) return 0;
-    const int taken = is_shrinking(c) && level < LEVEL_TAKEN ? h->taken : 0;
-    return at_least(h->slots - taken, 0);
+    const int dead = is_shrinking(c) && level < LEVEL_DEAD ? h->dead : 0;
+    return at_least(h->slots - dead, 0);
 }
 
 static int count_usable(const launcher_cluster *c, slot_level level) {
@@ -98,7 +98,8 @@ static int plan_ranks(launcher_cluster *c) {
     const int want = at_most(most, c->refused_from - 1);
     slot_level level = LEVEL_SOUND;
     while (level < LEVEL_NO_ANSWER && count_usable(c, level) < need) level++;
-    int (*const distribute)(launcher_cluster *, slot_level, int) = c->spreads ? spread_ranks
+    int (*const distribute)(launcher_cluster *, slot_level, int) = c->distributes_evenly
+                                                                       ? spread_ranks
                                                                    : c->options.evenly ? keep_evenly
                                                                                        : keep_ranks;
     return want - distribute(c, level, want);
@@ -186,7 +187,7 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
 static void accept_all(launcher_cluster *c) {
     c->most = INT_MAX;
     c->refused_from = INT_MAX;
-    c->spreads = false;
+    c->distributes_evenly = false;
 }
 
 /* Uses the hosts of a changed file; what was left out is available again. */
@@ -369,7 +370,7 @@ void launcher_cluster_host_lost(launcher_cluster *c, const char *host) {
 
 void launcher_cluster_progressed(launcher_cluster *c) {
     c->failures = 0;
-    c->gave_back = false;
+    c->reuses_dead_slots = false;
     for (size_t i = 0; i < c->n; i++) {
         c->at[i].in_a_row = 0;
         if (c->at[i].used > 0)
@@ -423,7 +424,7 @@ static void settle(launcher_cluster *c) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
         settle_host(c, h, !all_failed || hosts == 1);
-        if (takes && !h->lost && !c->is_unlimited) h->taken += h->failed;
+        if (takes && !h->lost && !c->is_unlimited) h->dead += h->failed;
         h->failed = h->lost = false;
     }
 }
@@ -478,7 +479,7 @@ int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
 
 int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t size) {
     const launcher_cluster_options *o = &c->options;
-    const int slots = count_usable(c, LEVEL_TAKEN);
+    const int slots = count_usable(c, LEVEL_DEAD);
     int n = 0;
     if (ranks < 1)
         n = snprintf(why, size, "%d is not a number of ranks: give at least 1", ranks);
@@ -494,7 +495,7 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     c->goal = ranks;
     c->resized = true;
     accept_all(c);
-    for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
+    for (size_t i = 0; i < c->n; i++) c->at[i].dead = 0;
     return 0;
 }
 
@@ -502,11 +503,11 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
  * at most once until a newer step is published. Returns the number of ranks; 0 if the plan does not
  * change. */
 static int give_slots_back(launcher_cluster *c) {
-    if (c->gave_back) return 0;
-    c->gave_back = true;
+    if (c->reuses_dead_slots) return 0;
+    c->reuses_dead_slots = true;
     accept_all(c);
-    c->spreads = true;
-    for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
+    c->distributes_evenly = true;
+    for (size_t i = 0; i < c->n; i++) c->at[i].dead = 0;
     const int ranks = plan_ranks(c);
     return plan_differs(c) ? ranks : 0;
 }
@@ -515,8 +516,8 @@ bool launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
     int ranks = 0;
     for (size_t i = 0; i < c->n; i++) ranks += c->at[i].used;
     if (!is_shrinking(c)) return false;
-    if (!c->spreads) {
-        c->spreads = true;
+    if (!c->distributes_evenly) {
+        c->distributes_evenly = true;
         if (plan_ranks(c) == ranks && plan_differs(c)) {
             snprintf(text, size, "%d ranks, spread evenly", ranks);
             return true;
@@ -563,7 +564,7 @@ static const char *state_of(const cluster_host *h) {
     if (h->used > 0) return "in use";
     if (h->level == LEVEL_NO_ANSWER) return "left out: does not answer";
     if (h->level == LEVEL_FAILING) return "left out: its ranks failed in two starts in a row";
-    if (h->slots > 0 && h->taken >= h->slots) return "left out: its ranks failed";
+    if (h->slots > 0 && h->dead >= h->slots) return "left out: its ranks failed";
     return "free";
 }
 

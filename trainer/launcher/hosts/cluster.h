@@ -35,7 +35,7 @@ typedef struct launcher_cluster_options {
  * suffice. */
 typedef enum slot_level {
     LEVEL_SOUND,
-    LEVEL_TAKEN,     /* also slots whose rank died */
+    LEVEL_DEAD,      /* also slots whose rank died */
     LEVEL_FAILING,   /* also hosts whose ranks failed in two starts in a row */
     LEVEL_NO_ANSWER, /* also hosts that did not answer */
 } slot_level;
@@ -43,7 +43,7 @@ typedef enum slot_level {
 typedef struct cluster_host {
     char *name;
     int slots;
-    int taken;        /* slots whose rank died (shrink) */
+    int dead;         /* slots whose rank died (shrink) */
     slot_level level; /* the first level that uses it: SOUND, FAILING or NO_ANSWER */
     int in_a_row;     /* starts in a row in which it failed */
     int used;         /* ranks in the last start */
@@ -60,15 +60,16 @@ typedef struct launcher_cluster {
     int goal;          /* the desired number of ranks */
     int most;          /* a limit on the ranks: how many were left after deaths; INT_MAX: none */
     int refused_from;  /* the least number that the ranks rejected; INT_MAX: none */
-    bool spreads;      /* spread ranks evenly, because they rejected another distribution */
-    bool gave_back;    /* slots whose rank died are used again, because no other number was left */
-    bool resized;      /* a resize has set the goal */
-    int failures;      /* in a row */
-    bool placed;       /* a start has been placed */
-    char *text;        /* the contents of the host file that are in use */
-    char *seen;        /* the file's contents at the last check; NULL: as `text` */
-    char *refused;     /* contents that were refused with a message; NULL: none */
-    int unreadable;    /* consecutive checks that could not read the file */
+    bool distributes_evenly; /* spread ranks evenly, because they rejected another distribution */
+    bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number was
+                                left */
+    bool resized;            /* a resize has set the goal */
+    int failures;            /* in a row */
+    bool placed;             /* a start has been placed */
+    char *text;              /* the contents of the host file that are in use */
+    char *seen;              /* the file's contents at the last check; NULL: as `text` */
+    char *refused;           /* contents that were refused with a message; NULL: none */
+    int unreadable;          /* consecutive checks that could not read the file */
 } launcher_cluster;
 
 /* This module reads only the host file. The caller reports what happened to ranks and hosts,

@@ -18,12 +18,12 @@ typedef struct config config;
  * for the run. hosts: the number of hosts that the ranks run on; in a private store each host holds
  * a part of a step. DCP_ERR_NO_SPACE: dcp-run has restarted a run that failed for lack of room, and
  * there still is no room. The run would only compute the same steps again, and lose them again. */
-int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err);
+int setup_space_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err);
 
 /* Prints a table of all stores on stdout: their steps, their room, and what that means for a run.
  * Then lists the stores that a run could not use now, because they are not writable or another
  * writer has them. */
-void setup_room_print(const config *c, const fsdp_layout *layout, int hosts);
+void setup_space_print(const config *c, const fsdp_layout *layout, int hosts);
 
 /* Collective. Takes the stores' locks, waiting for those that an earlier start may still hold
  * (dcp-run --grace), and reports which losses private stores survive. Returns DCP_OK or an error of

@@ -2,7 +2,7 @@
  * takes the next number whenever a slot of its queue is free. So the disk sees one long sequential
  * read, whatever the number of threads. The thread that requested a chunk also processes it, while
  * the reads of its other slots continue. */
-#include "io/sweep.h"
+#include "io/scan.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #define CHUNK IO_SLOT_BYTES
 
 typedef struct run {
-    const io_sweep *what;
+    const io_scan *what;
     uint64_t *first_chunk; /* [n + 1]: the first chunk of each file */
     io_queue *queue;       /* the caller's */
     uint64_t next, end;    /* this rank's chunks; the threads share `next` */
@@ -53,10 +53,10 @@ static void keep_failure(run *r, int status, const dcp_error *e) {
 
 /* Returns the file that contains a chunk. */
 static size_t file_of(const run *r, uint64_t chunk) {
-    return core_first_from(r->first_chunk, r->what->n, sizeof *r->first_chunk, chunk + 1) - 1;
+    return core_lower_bound(r->first_chunk, r->what->n, sizeof *r->first_chunk, chunk + 1) - 1;
 }
 
-static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp_error *err) {
+static int open_for(reading *slot, const io_scan_file *file, size_t number, dcp_error *err) {
     if (slot->file.fd >= 0 && slot->number == number) return DCP_OK;
     io_close(&slot->file);
     slot->number = number;
@@ -73,7 +73,7 @@ static bool ask(worker *w, unsigned s) {
     uint64_t chunk = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED);
     if (chunk >= r->end) return false;
     size_t number = file_of(r, chunk);
-    const io_sweep_file *file = &r->what->files[number];
+    const io_scan_file *file = &r->what->files[number];
     int status = open_for(slot, file, number, &e);
     if (status) {
         keep_failure(r, status, &e);
@@ -127,7 +127,7 @@ static void work_as(void *ctx, unsigned number) {
 }
 
 static int count_chunks(run *r, dcp_error *err) {
-    const io_sweep *s = r->what;
+    const io_scan *s = r->what;
     uint64_t chunks = 0;
     r->first_chunk = core_array(s->n + 1, sizeof *r->first_chunk);
     if (!r->first_chunk) return core_fail_memory(err, (s->n + 1) * sizeof *r->first_chunk);
@@ -141,13 +141,13 @@ static int count_chunks(run *r, dcp_error *err) {
     return DCP_OK;
 }
 
-int io_sweep_run(const io_sweep *s, dcp_error *err) {
+int io_scan_run(const io_scan *s, dcp_error *err) {
     run r = {.what = s, .lock = PTHREAD_MUTEX_INITIALIZER};
     int status = count_chunks(&r, err);
     const uint64_t chunks = r.end - r.next;
     if (!status && chunks) status = io_queue_create(&r.queue, err);
     /* each thread has IO_SLOTS files open, and a queue */
-    unsigned threads = io_use_most() / (IO_SLOTS + 1);
+    unsigned threads = io_fd_cache_limit() / (IO_SLOTS + 1);
     if (threads > s->threads) threads = s->threads;
     if (threads > chunks) threads = (unsigned)chunks;
     if (r.queue) io_threads_run(threads, work_as, &r);

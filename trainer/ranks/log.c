@@ -1,5 +1,5 @@
 /* A line is a single write, so that lines of several processes are not mixed. */
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ void ranks_bar_clear(void) {
     fflush(stdout);
 }
 
-void ranks_bar_leave(void) {
+void ranks_bar_finish(void) {
     if (!atomic_exchange(&is_bar_drawn, 0)) return;
     putchar('\n');
     fflush(stdout);
@@ -38,7 +38,7 @@ static void line(const char *prefix, const char *fmt, va_list args) {
     free(text);
 }
 
-void ranks_say(int rank, const char *fmt, ...) {
+void ranks_info(int rank, const char *fmt, ...) {
     if (rank != 0) return;
     va_list args;
     va_start(args, fmt);
@@ -59,7 +59,7 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
     if (level == DCP_LOG_WARNING)
         ranks_warn(0, "%s", text);
     else
-        ranks_say(0, "%s", text);
+        ranks_info(0, "%s", text);
 }
 
 /* comm_agree of libdcp does the same on a dcp_comm. This function uses MPI directly, because ranks

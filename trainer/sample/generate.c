@@ -1,6 +1,6 @@
 /* The model computes the text in pieces, then one chosen token at a time; a cache stores the keys
  * and values of the earlier tokens. */
-#include "sample/continue.h"
+#include "sample/generate.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -126,7 +126,7 @@ static void take_logits(sampling *s) {
 }
 
 /* Computes the logits of the token after ids[n]. */
-static int go_on(sampling *s, const int32_t *ids, size_t n, dcp_error *err) {
+static int compute_logits(sampling *s, const int32_t *ids, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t done = 0, piece; done < n && !status; done += piece) {
         piece = n - done < PIECE ? n - done : PIECE;
@@ -145,7 +145,7 @@ static bool is_end(const sampling *s, int32_t id) {
 }
 
 static int write_text(sampling *s, dcp_error *err) {
-    int status = go_on(s, s->ids, s->n, err);
+    int status = compute_logits(s, s->ids, s->n, err);
     for (uint64_t i = 0; i < s->most && !status; i++) {
         int32_t id;
         if (!sample_choose(s->logits, s->classes, s->o->temperature, s->o->seed, i, &id))
@@ -156,7 +156,7 @@ static int write_text(sampling *s, dcp_error *err) {
         if (is_end(s, id)) break;
         sample_tokens_write(s->tokens, id);
         if (fflush(stdout) != 0) break; /* nobody reads the output any more */
-        if (i + 1 < s->most) status = go_on(s, &id, 1, err);
+        if (i + 1 < s->most) status = compute_logits(s, &id, 1, err);
     }
     putchar('\n');
     return status;
@@ -206,7 +206,7 @@ static int fail_load(int status, const dcp_error *why, dcp_error *err) {
                      is_useless ? "; give an intact checkpoint" : "");
 }
 
-int sample_continue(const sample_options *o) {
+int sample_generate(const sample_options *o) {
     sample_loaded from = {0};
     sampling s = {.o = o, .from = &from};
     dcp_error why, err;

@@ -19,4 +19,4 @@ enum { SAMPLE_TOKENS = 100 };
 
 /* Writes the continuation to stdout, token by token, up to the model's eos_token_id. Returns the
  * exit status, after a message if it is not PROGRAM_DONE. */
-int sample_continue(const sample_options *o);
+int sample_generate(const sample_options *o);

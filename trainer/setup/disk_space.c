@@ -1,6 +1,6 @@
 /* The size of a step is an estimate: its data, and roughly what HDF5 and the tables add. Existing
  * steps count as room that newer steps will have, because newer steps replace them. */
-#include "setup/disk_room.h"
+#include "setup/disk_space.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -22,7 +22,7 @@
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
 #include "step/external_requests.h"
@@ -139,7 +139,7 @@ static bool is_full(const room_needs *n) { return n->there < 2 && n->unused < n-
 
 static int fail_full(const room_needs *n, dcp_error *err) {
     char step[32], unused[32];
-    ranks_launcher_tell(0, SETUP_NO_ROOM);
+    ranks_launcher_report(0, SETUP_NO_ROOM);
     return core_fail(err, DCP_ERR_NO_SPACE,
                      "%s: a step takes %s, and %s are free in %s: the last start could not save "
                      "what it computed, and this one could not either; free space there or choose "
@@ -148,7 +148,7 @@ static int fail_full(const room_needs *n, dcp_error *err) {
                      program_bytes_text(n->unused, unused), n->folder);
 }
 
-int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err) {
+int setup_space_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err) {
     room_needs needs[DCP_MAX_TIERS];
     const size_t n = measure_all(c, layout, hosts, needs);
     const bool failed = ranks_launcher_failed_for(SETUP_NO_ROOM);
@@ -178,7 +178,7 @@ static void print_obstacles(const config *c) {
             printf("  checkpoint.%s: %s\n", i + 1 == c->n_stores ? "dir" : "stores", why.message);
 }
 
-void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
+void setup_space_print(const config *c, const fsdp_layout *layout, int hosts) {
     room_needs needs[DCP_MAX_TIERS];
     const size_t n = measure_all(c, layout, hosts, needs);
     printf("\n%-28s %12s %8s %10s %12s\n", "steps on disk, MiB", "a step", "at once", "together",
@@ -214,30 +214,30 @@ static int open_stores(trainer *t, dcp_error *err) {
         if (!again || step_requests_has_stop(t->comm))
             return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
         if (tries == 1)
-            ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
-                      why.message);
+            ranks_info(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
+                       why.message);
         nanosleep(&pause, NULL);
     }
 }
 
 /* Reports which losses the private stores survive; at each start, because fewer ranks or other
  * hosts may change that. */
-static void tell_survived(const trainer *t) {
+static void report_survived_losses(const trainer *t) {
     for (size_t i = 0; i < t->c->n_stores; i++) {
         const char *path = t->c->stores[i].path;
         const char *domain = t->c->stores[i].domain ? "failure domain" : "host";
         const int losses = dcp_tiers_survives(t->stores, i);
         if (!t->c->stores[i].is_private) continue;
         if (losses > 0)
-            ranks_say(t->rank, "steps in %s survive the loss of any %d %s%s", path, losses, domain,
-                      losses == 1 ? "" : "s");
+            ranks_info(t->rank, "steps in %s survive the loss of any %d %s%s", path, losses, domain,
+                       losses == 1 ? "" : "s");
         else
-            ranks_say(t->rank, "steps in %s are lost with any %s", path, domain);
+            ranks_info(t->rank, "steps in %s are lost with any %s", path, domain);
     }
 }
 
 int setup_open_stores(trainer *t, dcp_error *err) {
     const int status = open_stores(t, err);
-    if (status == DCP_OK) tell_survived(t);
+    if (status == DCP_OK) report_survived_losses(t);
     return status;
 }

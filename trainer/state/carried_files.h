@@ -15,7 +15,7 @@ uint64_t state_files_bytes(const train_state *s);
 int state_files_keep_init(train_state *s, const char *folder, const char *name, dcp_error *err);
 
 /* Collective. Gathers a whole file on every rank. *text ends with a 0; the caller frees it. */
-int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
+int state_files_gather(const carried_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
                        dcp_error *err);
 
 /* The key data.tokenizer names the files of a tokenizer. Checkpoints carry these files, and exports

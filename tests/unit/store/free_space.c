@@ -22,7 +22,7 @@ int renameat(int a, const char *from, int b, const char *to) {
 static int make_room(dcp_store *store, uint64_t *from) {
     int made = -1;
     dcp_error err = {0};
-    if (store_room_make(store, from, &made, &err)) fail_msg("%s", err.message);
+    if (store_free_space(store, from, &made, &err)) fail_msg("%s", err.message);
     return made;
 }
 
@@ -77,13 +77,13 @@ static void what_is_held_or_pinned_stays(void **state) {
     assert_int_equal(make_room(store, &from), 1);
     assert_steps(s, "c1 c2 c4");
     assert_int_equal(make_room(store, &from), 0);
-    store_room_explain(store, &err);
+    store_explain_no_space(store, &err);
     assert_int_equal(err.status, DCP_ERR_NO_SPACE);
     assert_string_equal(err.message,
                         "no room; readers hold step-00000002, which can't be given up");
     format_hold_close(hold);
     strcpy(err.message, "no room");
-    store_room_explain(store, &err);
+    store_explain_no_space(store, &err);
     assert_string_equal(err.message, "no room");
     dcp_store_close(store);
 }

@@ -1,6 +1,6 @@
 /* A file of /files that is too large to be read into memory at once is refused by its name, and
  * leaves no text behind. */
-#include "state/kept_files.h"
+#include "state/carried_files.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-static kept_file file_of(uint64_t bytes, void *data) {
-    kept_file file = {{"/files/tokenizer.json", DCP_U8, 1, {bytes}}, {{0}, {0}}, data};
+static carried_file file_of(uint64_t bytes, void *data) {
+    carried_file file = {{"/files/tokenizer.json", DCP_U8, 1, {bytes}}, {{0}, {0}}, data};
     file.box = dcp_box_whole(&file.tensor);
     return file;
 }
@@ -22,7 +22,7 @@ static void a_file_of_2_gib(void **state) {
     uint64_t bytes;
     (void)state;
     for (uint64_t more = 0; more < 3; more++) {
-        const kept_file file = file_of((uint64_t)INT_MAX + more, NULL);
+        const carried_file file = file_of((uint64_t)INT_MAX + more, NULL);
         dcp_error err = {0};
         text = before;
         assert_int_equal(state_files_gather(&file, MPI_COMM_SELF, &text, &bytes, &err),
@@ -36,7 +36,7 @@ static void a_file_of_2_gib(void **state) {
 static void a_small_one(void **state) {
     char data[] = {'{', '}', ' '}, *text = NULL;
     uint64_t bytes = 0;
-    const kept_file file = file_of(sizeof data, data);
+    const carried_file file = file_of(sizeof data, data);
     (void)state;
     assert_int_equal(state_files_gather(&file, MPI_COMM_SELF, &text, &bytes, NULL), DCP_OK);
     assert_int_equal(bytes, sizeof data);

@@ -1,4 +1,4 @@
-#include "io/look.h"
+#include "io/entries.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,25 +17,26 @@ static int fail_look(const char *what, const char *path, dcp_error *err) {
     return DCP_ERR_NOT_FOUND;
 }
 
-int io_look(int folder, const char *path, struct stat *st, dcp_error *err) {
+int io_stat(int folder, const char *path, struct stat *st, dcp_error *err) {
     struct stat own;
     if (!fstatat(folder, path, st ? st : &own, AT_SYMLINK_NOFOLLOW)) return DCP_OK;
     return fail_look("cannot look at", path, err);
 }
 
-int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, bool *is, dcp_error *err) {
+int io_entry_is_folder(DIR *of, const char *path, const struct dirent *e, bool *is,
+                       dcp_error *err) {
     struct stat st;
     *is = e->d_type == DT_DIR;
     if (e->d_type != DT_UNKNOWN) return DCP_OK;
-    const int status = io_look(dirfd(of), e->d_name, &st, err);
+    const int status = io_stat(dirfd(of), e->d_name, &st, err);
     *is = !status && S_ISDIR(st.st_mode);
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : core_fail_path(status, path, err);
 }
 
 static bool is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
 
-int io_look_through(int at, const char *name, const char *path, io_look_fn fn, void *ctx,
-                    dcp_error *err) {
+int io_visit_entries(int at, const char *name, const char *path, io_entry_fn fn, void *ctx,
+                     dcp_error *err) {
     const int follows = at == AT_FDCWD ? 0 : O_NOFOLLOW;
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follows);
     if (fd < 0) return fail_look("cannot open", path, err);

@@ -1,5 +1,5 @@
 /* A file is divided among the ranks like any tensor; each rank reads its own part from the disk. */
-#include "state/kept_files.h"
+#include "state/carried_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,12 +16,12 @@
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/model_files.h"
-#include "ranks/say.h"
+#include "ranks/log.h"
 
 static const char section[] = "/files/";
 
 /* Returns the state's file `name`, or NULL. */
-static const kept_file *state_files_find(const train_state *s, const char *name) {
+static const carried_file *state_files_find(const train_state *s, const char *name) {
     for (size_t i = 0; i < s->n_files; i++)
         if (strcmp(s->files[i].tensor.path + strlen(section), name) == 0) return &s->files[i];
     return NULL;
@@ -38,7 +38,7 @@ static int fail_file(const char *key, const char *path, dcp_error *err) {
 }
 
 /* Reads this rank's part of a file. */
-static int read_part(const kept_file *file, const char *key, const char *path, dcp_error *err) {
+static int read_part(const carried_file *file, const char *key, const char *path, dcp_error *err) {
     const uint64_t bytes = file->box.count[0];
     uint64_t done = 0;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -76,7 +76,7 @@ int state_files_keep_init(train_state *s, const char *folder, const char *name, 
     return state_files_keep(s, "init", path, name, err);
 }
 
-int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
+int state_files_gather(const carried_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
                        dcp_error *err) {
     int world;
     MPI_Comm_size(comm, &world);
@@ -233,10 +233,10 @@ static int read_normalization(const char *text, uint64_t bytes, uint64_t channel
     int status = json_is_object(o) ? DCP_OK : fail_value("it", "a JSON object", err);
     const bool normalizes = status == DCP_OK && !is_off(o, "do_normalize") &&
                             json_object_get(o, "image_mean") && json_object_get(o, "image_std");
-    if (normalizes && channels > SAMPLE_MOST_CHANNELS)
+    if (normalizes && channels > SAMPLE_MAX_CHANNELS)
         status = core_fail(err, DCP_ERR_UNSUPPORTED,
                            "%s: images of more than %d channels are not normalized", file_name,
-                           SAMPLE_MOST_CHANNELS);
+                           SAMPLE_MAX_CHANNELS);
     if (normalizes && status == DCP_OK) status = read_scale(o, &out->scale, err);
     if (normalizes && status == DCP_OK)
         status = read_channels(o, "image_mean", false, channels, out->mean, err);
@@ -249,7 +249,7 @@ static int read_normalization(const char *text, uint64_t bytes, uint64_t channel
 
 int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channels,
                             sample_normalization *out, dcp_error *err) {
-    const kept_file *file = state_files_find(s, file_name);
+    const carried_file *file = state_files_find(s, file_name);
     char *text;
     uint64_t bytes;
     *out = (sample_normalization){0};

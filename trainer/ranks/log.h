@@ -8,16 +8,16 @@
 /* Messages for people, which only rank 0 prints on stderr, and a progress bar on stdout. */
 
 /* Prints "dcp-train: ..."; does nothing on other ranks. */
-void ranks_say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+void ranks_info(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Prints "dcp-train: warning: ..." */
 void ranks_warn(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* ranks_bar_draw draws a progress bar on the terminal that is stdout, over the previous bar.
- * ranks_bar_clear removes the bar, and so do ranks_say and ranks_warn before they print.
- * ranks_bar_leave leaves the bar on the screen and moves to the next line. */
+ * ranks_bar_clear removes the bar, and so do ranks_info and ranks_warn before they print.
+ * ranks_bar_finish leaves the bar on the screen and moves to the next line. */
 void ranks_bar_draw(const char *text);
 void ranks_bar_clear(void);
-void ranks_bar_leave(void);
+void ranks_bar_finish(void);
 
 /* A dcp_log_fn. libdcp calls it only on rank 0. */
 void ranks_log(void *ctx, dcp_log_level level, const char *line);
