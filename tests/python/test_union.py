@@ -83,6 +83,8 @@ def equal(one, other):
 def blank(state):
     if isinstance(state, dict):
         return {key: blank(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return list(map(blank, state))
     return torch.zeros_like(state) if isinstance(state, torch.Tensor) else type(state)()
 
 
@@ -143,6 +145,18 @@ class TestTensors(Case):
             states = [{"model": template["model"], "ema": average} for template, average in zip(templates, averages)]
             for state in pool.results(union_ranks.load_parts, [(f"{self.dir}/run", state, {}) for state in states]):
                 self.assertTrue(equal(state["ema"], {**everything, "n": 3}), state["ema"])
+
+    def test_new_items_of_lists_are_whole(self):
+        history = [{"w": numbers(3), "deep": {"m": numbers(2)}, "n": 1}, {"w": numbers(4), "n": 2}]
+        whole = {"run": {"history": history, "last": history[0]}}
+        self.save([whole] * 3)
+        states = [blank(whole), {"run": {"history": [], "last": None}}, {"run": {"history": None, "last": None}}]
+        for state in self.load(states):
+            self.assertTrue(equal(state, whole), state)
+        pool.results(union_ranks.save_parts, [(f"{self.dir}/parts", {"run": {"history": history}})] * 3)
+        states = [{"run": {"history": inner}} for inner in (blank(history[:1]), [], None)]
+        for state in pool.results(union_ranks.load_parts, [(f"{self.dir}/parts", state, {}) for state in states]):
+            self.assertTrue(equal(state["run"]["history"], history), state)
 
     def test_objects_get_whole_tensors_of_what_was_in_shards(self):
         pool.results(union_ranks.save_rows, [(f"{self.dir}/run", 7)] * 3)

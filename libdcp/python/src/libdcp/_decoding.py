@@ -70,7 +70,11 @@ class Decoder:
             raise TypeError("no list")
         if not any(type(inner) in (dict, list) for inner in words) and (self._is_tagged or None not in words):
             return list(words)
-        return [self.value(inner, (*keys, i), inner_of(hint, i)) for i, inner in enumerate(words)]
+        return [self.item(inner, (*keys, i), inner_of(hint, i)) for i, inner in enumerate(words)]
+
+    def item(self, word: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        """The value of a list's item."""
+        return self.value(word, keys, hint)
 
     def _of_tag(self, tag: str, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         method = _DECODERS.get(tag[1:])

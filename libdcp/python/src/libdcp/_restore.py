@@ -44,6 +44,18 @@ class _IntoState(Decoder):
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
         self.owns: list[tuple[PerRank, bool, Any]] = []  # whether there was something for this rank, and what
         self.in_object = False
+        self._is_whole = False  # what is decoded is new, and has everything, whatever other ranks name of it
+
+    def item(self, word: Any, keys: Trail, hint: Any) -> Any:
+        return self.whole(word, keys, hint) if hint is None else super().item(word, keys, hint)
+
+    def whole(self, word: Any, keys: Trail, hint: Any) -> Any:
+        """The value of what has no counterpart in the state, such as a new item of a list, or has None."""
+        outer, self._is_whole = self._is_whole, True
+        try:
+            return self.value(word, keys, hint)
+        finally:
+            self._is_whole = outer
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path in self._arrays:
@@ -55,7 +67,9 @@ class _IntoState(Decoder):
 
     def _is_left_out(self, word: Any, hint: Any) -> bool:
         """Returns true if a mapping omits what the word represents, a tensor."""
-        if not self._is_tagged or _words.tag_of(word) != "$tensor" or is_tensor(hint) or word["$tensor"] in self._arrays:
+        if self._is_whole or not self._is_tagged or _words.tag_of(word) != "$tensor":
+            return False
+        if is_tensor(hint) or word["$tensor"] in self._arrays:
             return False
         return not self._new.is_taken(self._stored.name(str(word["$tensor"])))
 
@@ -374,7 +388,7 @@ class Restoring:
         if not any(leaves):
             return self._decoder.value(word, keys, hint) if not leaves and self._is_wanted(keys) else _MISSING
         if all(leaves):
-            return self._decoder.value(word, keys, hint)
+            return (self._decoder.whole if hint is None else self._decoder.value)(word, keys, hint)
         return self._part(word, keys, hint)
 
     def _part(self, word: Any, keys: Trail, hint: Any) -> Any:
