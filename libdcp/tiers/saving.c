@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "comm/vote.h"
@@ -43,6 +44,14 @@ int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds) {
 int dcp_tiers_is_done(dcp_tiers *tiers) {
     if (!tiers) return DCP_ERR_ARG;
     return tiers->flight ? dcp_save_is_done(tiers->flight) : 1;
+}
+
+int dcp_tiers_is_filled(dcp_tiers *tiers) {
+    if (!tiers) return DCP_ERR_ARG;
+    int filled = 1;
+    for (size_t i = 0; i < tiers->n && tiers->process == getpid(); i++)
+        filled &= tiers_drain_is_done(&tiers->list[i]);
+    return filled;
 }
 
 int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {

@@ -59,6 +59,17 @@ concurrent.futures.ThreadPoolExecutor.submit = refuse
 store = libdcp.Store(sys.argv[1])
 store.save_async(2, {"w": numpy.full(3000000, 7.0)}, copy=sys.argv[2] == "1")
 """
+# The list's stores are being filled when the program ends. The handler runs after the package's own ones.
+UNCLOSED = """
+import atexit, sys
+if sys.argv[2] == "handler":
+    atexit.register(lambda: store.save(3, {"w": numpy.ones(3)}))
+import libdcp, numpy
+store = libdcp.Store([libdcp.Tier(f"{sys.argv[1]}/{i}") for i in range(6)])
+saving = store.save_async(2, {"w": numpy.full(2000000, 7.0)})
+if sys.argv[2] == "wait":
+    saving.wait()
+"""
 
 
 class Flight:
@@ -149,6 +160,13 @@ class Test(unittest.TestCase):
                 subprocess.run([sys.executable, "-c", program, scratch, str(int(copy))], check=True, timeout=LIMIT_S)
                 self.assertEqual(libdcp.steps(scratch), [2])
                 self.assertEqual(libdcp.Checkpoint(scratch).verify(), [])
+
+    def test_stores_of_a_list_are_being_filled_as_the_program_ends(self):
+        for how in ("save", "wait", "handler"):
+            with self.subTest(how), tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch:
+                subprocess.run([sys.executable, "-c", UNCLOSED, scratch, how], check=True, timeout=LIMIT_S)
+                for i in range(6):
+                    self.assertEqual(libdcp.steps(f"{scratch}/{i}"), [2, 3] if how == "handler" else [2])
 
     def test_the_directory_is_free_once_somebody_is_told(self):
         """save_async closes its own store, however the save ends, and whether or not anybody waits."""

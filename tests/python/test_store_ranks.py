@@ -35,6 +35,15 @@ for group in (None, short):
     store.close()
 """
 
+# The stores of the list are being filled when the ranks end.
+UNCLOSED = """
+import sys, numpy, torch.distributed as dist, libdcp
+dist.init_process_group("gloo")
+store = libdcp.Store([libdcp.Tier(f"{sys.argv[1]}/{i}") for i in range(4)])
+store.save_async(1, {"x": numpy.ones(1000000)}).wait()
+dist.destroy_process_group()
+"""
+
 
 def setUpModule():
     global pool
@@ -105,6 +114,13 @@ class Test(unittest.TestCase):
         program.write_text(LATE)
         done = torchrun(2, program, self.dir / "run", limit_s=100)
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["COMM", "COMM"]), done.stderr)
+
+    def test_stores_of_a_list_are_being_filled_as_the_ranks_end(self):
+        program = self.dir / "unclosed.py"
+        program.write_text(UNCLOSED)
+        done = torchrun(2, program, self.dir, limit_s=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([libdcp.steps(self.dir / str(i)) for i in range(4)], [[1]] * 4)
 
     def test_ranks_that_open_a_list_and_a_directory(self):
         for ranks in (2, 3):

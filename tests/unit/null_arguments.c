@@ -100,6 +100,7 @@ static void saves(void **state) {
     REFUSES(dcp_save_wait(NULL, NULL, &err));
     assert_int_equal(dcp_save_is_done(NULL), DCP_ERR_ARG);
     assert_int_equal(dcp_tiers_is_done(NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_tiers_is_filled(NULL), DCP_ERR_ARG);
     REFUSES(dcp_prove(NULL, s, NULL, &proof, &err));
     REFUSES(dcp_prove(comm, NULL, NULL, &proof, &err));
     REFUSES(dcp_prove(comm, s, NULL, NULL, &err));

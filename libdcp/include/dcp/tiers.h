@@ -161,6 +161,11 @@ DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
  * none is in flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
+/* Returns 0 while threads of this rank fill stores, 1 if there is none: then a process may exit
+ * without dcp_tiers_close, and each store has the steps that it was being filled with, unless the
+ * filling failed. Not collective. DCP_ERR_ARG: tiers is NULL. */
+DCP_API int dcp_tiers_is_filled(dcp_tiers *tiers);
+
 /* Waits for the save in flight, then begins to fill the other stores that are due, which continues
  * in the background. Returns the save's outcome, or DCP_OK if none was in flight. `report` may be
  * NULL. */

@@ -86,7 +86,12 @@ int main(int argc, char **argv) {
     tiers_check_steps(&t, &s, 0, "c2 c4 c5 c6"); /* 2 and 4 are being read */
     tiers_check_steps(&t, &s, 1, "p2");
     tiers_check_steps(&t, &s, 2, "p4");
+    CHECK(dcp_tiers_is_filled(tiers) == 0);
+    MPI_Barrier(MPI_COMM_WORLD); /* the gate of another rank holds this rank's threads, too */
     open_gate();
+    while (!dcp_tiers_is_filled(tiers)) usleep(1000);
+    tiers_check_steps(&t, &s, 1, "c2");
+    tiers_check_steps(&t, &s, 2, "c4");
     save_and_wait_for_all(&s, tiers, 7);
     close_gate(); /* until the thread that fills the disk with 8 is there; 10 waits for it */
     save(&s, tiers, 8, DCP_BUSY_WAIT);

@@ -206,6 +206,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "tiers_is_due": (c.c_int, [P, c.c_uint64]),
     "tiers_fence_within": (c.c_int, [P, c.c_double]),
     "tiers_is_done": (c.c_int, [P]),
+    "tiers_is_filled": (c.c_int, [P]),
     "checkpoint_close": (None, [P]),
     "checkpoint_path": (c.c_char_p, [P]),
     "checkpoint_step": (c.c_uint64, [P]),

@@ -194,5 +194,9 @@ class Tiers:
     def continue_from(self, step: int) -> None:
         lib.tiers_continue_from(self._handle, step)
 
+    def is_filled(self) -> bool:
+        """Returns true if no thread of this rank fills a store."""
+        return bool(lib.tiers_is_filled(self._handle))
+
     def close(self) -> None:
         lib.tiers_close(self._handle)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -77,6 +80,34 @@ class _Unclosed:
             self._comm.close()
 
 
+class _Filling:
+    """Lists of stores with saves in the background, from which slower stores may be being filled. The program's end
+    waits for that: otherwise steps would be left incomplete, and the threads would call the package's functions while
+    the interpreter is being freed."""
+
+    def __init__(self) -> None:
+        self._alone: weakref.WeakSet[Store] = weakref.WeakSet()  # a forgotten one is closed by its _Unclosed
+        self._of_ranks: set[Store] = set()
+        atexit.register(self._wait)
+
+    def add(self, store: Store, ranks: int) -> None:
+        if ranks > 1:
+            self._of_ranks.add(store)
+        else:
+            self._alone.add(store)
+
+    def discard(self, store: Store) -> None:
+        self._alone.discard(store)
+        self._of_ranks.discard(store)
+
+    def _wait(self) -> None:
+        for store in (*self._alone, *self._of_ranks):
+            store._await_filling()
+
+
+_filling = _Filling()
+
+
 class Store:
     """A directory of steps, or a list of them, held for writing until it is closed. Collective; so are all of its
     methods, unless they say otherwise.
@@ -88,8 +119,8 @@ class Store:
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due; slower ones that are due are filled from its files in the background,
     beginning when the save has been waited for, or with the store's next call. :meth:`save` saves into all that are due
-    and, whatever its ``every`` is, into the last one. A load reads the newest step in any store that is complete, or
-    can be completed from its redundancy.
+    and, whatever its ``every`` is, into the last one. A program that ends waits until its stores are filled. A load
+    reads the newest step in any store that is complete, or can be completed from its redundancy.
 
     Args:
         directory: where the steps are; rank 0's value is used. Or stores, fastest first: :class:`Tier`.
@@ -153,7 +184,17 @@ class Store:
             return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"])
         return Directory(self._comm, place, **options)
 
+    def _await_filling(self) -> None:
+        """The program ends; the store stays open for functions that are still to be called."""
+        if not self._worker.is_of_this_process:
+            return
+        with self._hold():
+            while self._is_open and isinstance(self._backend, Tiers) and not self._backend.is_filled():
+                self._raise_pending()
+                time.sleep(0.001)
+
     def _shut(self) -> None:
+        _filling.discard(self)
         unclosed, self._unclosed = self._unclosed, None
         if unclosed:
             unclosed.close()
@@ -274,6 +315,8 @@ class Store:
         layout = prepared.layout
         is_laid_out = layout is not None and layout is self._laid_out
         backend = self._backend
+        if isinstance(backend, Tiers):
+            _filling.add(self, self._comm.size)
         is_copied = (bool(options.copy_bytes) and is_laid_out and isinstance(backend, Directory)
                      and prepared.copy_now(lambda handle: backend.copy(handle, options)))
         options.is_copied = int(is_copied)
