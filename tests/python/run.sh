@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests of the Python package as `pip install ./libdcp/python` installs it: with numpy alone on each installed
-# Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan and transformers.
-# Also runs mypy on the package and its examples. The programs that some tests run must be built, as tests/run.sh does.
+# Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan, transformers and
+# accelerate. Also runs mypy on the package and its examples. The programs that some tests run must be built, as tests/run.sh does.
 #   tests/python/run.sh DIR
 # Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
 # with torch is made (default python3).
@@ -23,8 +23,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 
 python=$dir/environment/bin/python
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
-"$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*' \
-    hypothesis torchdata
+"$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
+    'torchtitan==0.3.*' hypothesis torchdata
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"

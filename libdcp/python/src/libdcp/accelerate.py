@@ -1,0 +1,296 @@
+"""Hugging Face accelerate's ``save_state`` and ``load_state`` by a libdcp store::
+
+    accelerator = Accelerator()
+    libdcp.accelerate.register(accelerator, "checkpoints")
+
+Afterwards ``accelerator.save_state()`` saves a step, and ``accelerator.load_state()`` loads the newest one, on any number
+of processes. Needs accelerate; ``import libdcp`` does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._options import SaveKeywords
+from ._paths import Path
+from .errors import Error, Status
+from .ranks import Loader, Reshard, random_state, set_random_state
+from .saving import Saving
+from .store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # missing from Python 3.10
+
+_accelerate: Any = importlib.import_module("accelerate")
+_data: Any = importlib.import_module("accelerate.data_loader")
+_torch: Any = importlib.import_module("torch.distributed.checkpoint.state_dict")
+log = logging.getLogger("libdcp")
+
+_SUPPORTED = ("NO", "FSDP")  # and MULTI_...
+_ROOM = 1 << 16  # bytes of a data loader's state
+
+
+def numbered(name: str, number: int) -> str:
+    """As accelerate names the second and later objects of a kind."""
+    return f"{name}_{number}" if number else name
+
+
+class Training:
+    """Models and their optimizers as sections of a state, by parameters' names, whatever wraps them.
+
+    Args:
+        models, optimizers: as a program trains them; also optimizers that accelerate has wrapped.
+    """
+
+    def __init__(self, models: Sequence[Any], optimizers: Sequence[Any]) -> None:
+        self._models = list(models)
+        unwrapped = [getattr(optimizer, "optimizer", optimizer) for optimizer in optimizers]
+        self._optimizers = [(self._owner(optimizer), optimizer) for optimizer in unwrapped]
+
+    def _owner(self, optimizer: Any) -> Any:
+        """The model whose parameters it updates."""
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for model in self._models:
+            if any(id(parameter) in own for parameter in model.parameters()):
+                return model
+        raise ValueError(f"no model that accelerate has prepared has the parameters of {type(optimizer).__name__}")
+
+    def state(self) -> dict[str, Any]:
+        """The sections. An optimizer without moments gets them here, so that they can be loaded."""
+        found = {numbered("model", i): _torch.get_model_state_dict(model) for i, model in enumerate(self._models)}
+        for i, (model, optimizer) in enumerate(self._optimizers):
+            found[numbered("optimizer", i)] = _torch.get_optimizer_state_dict(model, optimizer)
+        return found
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Called after a load into :meth:`state`."""
+        for i, model in enumerate(self._models):
+            _torch.set_model_state_dict(model, state[numbered("model", i)])
+        for i, (model, optimizer) in enumerate(self._optimizers):
+            if numbered("optimizer", i) in state:
+                _torch.set_optimizer_state_dict(model, optimizer, state[numbered("optimizer", i)])
+
+
+class Steps:
+    """The store of a run: opened at its first use, and closed, if it was opened here, by :meth:`close`.
+
+    Args:
+        given: the store, or its directory.
+        save_async: saves continue in the background.
+        copy_bytes: see :func:`libdcp.save_async`.
+        options: of saves.
+    """
+
+    def __init__(self, given: Store | Path, save_async: bool, copy_bytes: int | None, options: SaveKeywords) -> None:
+        self._given = given
+        self._opened: Store | None = None
+        self._save_async = save_async
+        self._copy_bytes = copy_bytes
+        self._options = options
+        self._saving: Saving | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the program has opened it."""
+        return isinstance(self._given, Store)
+
+    def store(self, keep: int | None = None) -> Store:
+        """Opens it if necessary. Collective.
+
+        Raises:
+            ValueError: the program has opened it, so ``keep`` cannot be set.
+        """
+        if isinstance(self._given, Store):
+            if keep:
+                raise ValueError(f"a limit of {keep} steps: the libdcp.Store that was passed has its own keep")
+            return self._given
+        if self._opened is None:
+            self._opened = Store(self._given, keep=keep or 0)
+        return self._opened
+
+    def save(self, step: int, state: Mapping[Any, Any], json: Mapping[str, Any] | None = None) -> None:
+        if self._save_async:
+            self._saving = self.store().save_async(step, state, json=json, copy_bytes=self._copy_bytes, **self._options)
+        else:
+            self.store().save(step, state, json=json, **self._options)
+
+    def wait(self) -> None:
+        """Returns once the last step is durable, and raises the failure of its save."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.wait()
+
+    def close(self) -> None:
+        try:
+            self.wait()
+        finally:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.close()
+
+
+class _Epoch:
+    """The epoch that a data loader is in, or, after its last batch, the next one; and the seed of its sampler."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        sampler = loader.get_sampler()
+        self._sampler = sampler if isinstance(sampler, _data.SeedableRandomSampler) else None
+
+    def state_dict(self) -> dict[str, Any]:
+        active = self._loader.gradient_state.active_dataloader  # maybe that of skip_first_batches
+        is_over = active is not None and active.dataset is self._loader.dataset and active.end_of_dataloader
+        seed = {} if self._sampler is None else {"seed": self._sampler.initial_seed}
+        return {"epoch": self._loader.iteration + is_over, **seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._loader.set_epoch(state["epoch"])
+        if self._sampler is not None and "seed" in state:
+            self._sampler.initial_seed = state["seed"]
+
+
+class _States:
+    """What replaces the methods of an accelerator."""
+
+    def __init__(self, accelerator: Any, steps: Steps, reshard: Reshard | None) -> None:
+        self._accelerator = accelerator
+        self._steps = steps
+        self._reshard = reshard
+        self._load_own = accelerator.load_state
+        self._end_own = accelerator.end_training
+
+    def _store(self) -> Store:
+        project = self._accelerator.project_configuration
+        return self._steps.store(project.total_limit if project.automatic_checkpoint_naming else None)
+
+    def _state(self, training: Training) -> dict[str, Any]:
+        """Everything that is saved, as sections named like accelerate's files."""
+        accelerator = self._accelerator
+        state = {**training.state(), "rng": random_state()}
+        for i, scheduler in enumerate(accelerator._schedulers):
+            state[numbered("scheduler", i)] = scheduler
+        for i, loader in enumerate(accelerator._dataloaders):
+            is_stateful = getattr(loader, "use_stateful_dataloader", False)
+            own = {"state": Loader(loader, room=_ROOM, reshard=self._reshard)} if is_stateful else {}
+            state[numbered("dataloader", i)] = {"epoch": _Epoch(loader), **own}
+        if accelerator.scaler is not None:
+            state["scaler"] = accelerator.scaler
+        for i, given in enumerate(accelerator._custom_objects):
+            state[f"custom_checkpoint_{i}"] = given
+        state["accelerator"] = {"step": accelerator.step, "custom_checkpoints": len(accelerator._custom_objects)}
+        return state
+
+    def _training(self) -> Training:
+        accelerator = self._accelerator
+        if accelerator._save_model_state_pre_hook or accelerator._load_model_state_pre_hook:
+            raise ValueError("hooks of save_state and load_state get files' folders, which libdcp's steps don't have: save "
+                             "what they write beside the steps, or register it with register_for_checkpointing")
+        return Training(accelerator._models, accelerator._optimizers)
+
+    def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **unknown: Any) -> str:
+        """Replaces :meth:`accelerate.Accelerator.save_state`.
+
+        Args:
+            output_dir: its last number is the step's; by default, and with automatic naming, steps are counted.
+            safe_serialization: has no effect: nothing is pickled.
+
+        Returns:
+            The step's folder.
+        """
+        _refuse(unknown)
+        project = self._accelerator.project_configuration
+        is_counted = output_dir is None or project.automatic_checkpoint_naming
+        step = project.iteration if output_dir is None or is_counted else _number(output_dir)
+        store = self._store()
+        self._steps.save(step, self._state(self._training()))
+        project.iteration = step + 1
+        return store.path(step)
+
+    def load_state(self, input_dir: str | None = None, load_kwargs: dict[str, Any] | None = None,
+                   **unknown: Any) -> None:
+        """Replaces :meth:`accelerate.Accelerator.load_state`.
+
+        Args:
+            input_dir: its last number is the step's; None: the newest step. accelerate's own folder: loaded by
+                accelerate.
+            load_kwargs: for accelerate's own folders.
+        """
+        if input_dir is not None and _is_own(input_dir):
+            self._load_own(input_dir, load_kwargs, **unknown)
+            return
+        _refuse(unknown)
+        training = self._training()
+        state = self._state(training)
+        accelerator, count = self._accelerator, state["accelerator"]["custom_checkpoints"]
+        loaded = self._store().load(state, step=None if input_dir is None else _number(input_dir))
+        training.restore(state)
+        accelerator.step = state["accelerator"]["step"]
+        accelerator.project_configuration.iteration = loaded["step"] + 1
+        set_random_state(state["rng"])
+        stored = state["accelerator"]["custom_checkpoints"]
+        if stored != count:
+            raise Error(f"step {loaded['step']} has {stored} objects of register_for_checkpointing, and {count} are "
+                        "registered", status=Status.MISMATCH)
+
+    def end_training(self) -> None:
+        """Replaces :meth:`accelerate.Accelerator.end_training`: also closes the store."""
+        self._steps.close()
+        self._end_own()
+
+
+def _refuse(unknown: Mapping[str, Any]) -> None:
+    if unknown:
+        raise TypeError(f"libdcp.accelerate: {', '.join(unknown)}: an option of files that libdcp does not write")
+
+
+def _number(path: str) -> int:
+    """The step that a folder's name means, such as checkpoint_3 or step-00000003."""
+    found = re.search(r"(\d+)\D*$", os.path.basename(os.path.normpath(path)))
+    if found is None:
+        raise ValueError(f"{path}: libdcp's steps have numbers: name the folder checkpoint_3, for example, or no folder")
+    return int(found[1])
+
+
+def _is_own(path: str) -> bool:
+    """Whether accelerate has written it."""
+    return os.path.isfile(os.path.join(os.path.expanduser(path), "random_states_0.pkl"))
+
+
+def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool = False, copy_bytes: int | None = None,
+             reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
+    """Makes an accelerator's ``save_state``, ``load_state`` and ``end_training`` use a store.
+
+    A step has what accelerate's folders have, in sections with the names of these files: ``/model/<parameter>``,
+    ``/optimizer/<moment>/<parameter>``, and, of further ones, ``model_1`` and so on; schedulers, the scaler, objects of
+    ``register_for_checkpointing`` and each rank's generators of random numbers. Of a data loader it has the epoch and the
+    sampler's seed, and the state if it is stateful; otherwise ``skip_first_batches`` does the rest, as with accelerate.
+    It loads on any number of ranks, with FSDP2, DDP or in one process; nothing is pickled. By default accelerate's
+    schedulers count the steps of all processes, so on another number of them a learning rate continues only with
+    ``Accelerator(step_scheduler_with_optimizer=False)``.
+
+    A step's number is that of ``ProjectConfiguration.iteration``, which a load sets to the next one, or the last number
+    in ``output_dir``. With ``automatic_checkpoint_naming``, ``total_limit`` is how many steps remain. A load without
+    ``input_dir`` takes the newest step that is not damaged.
+
+    Args:
+        store_or_dir: a directory of steps, opened at the first save or load; or a :class:`libdcp.Store`.
+        save_async: ``save_state`` returns once the state is copied; the next one and ``end_training``, which then must
+            be called, raise the failure of a save in the background.
+        copy_bytes: see :func:`libdcp.save_async`.
+        reshard: for stateful data loaders on another number of ranks, see :class:`libdcp.Loader`.
+        options: of saves, see :func:`libdcp.save`.
+
+    Raises:
+        ValueError: the accelerator uses DeepSpeed, Megatron-LM or XLA.
+    """
+    kind = accelerator.distributed_type.value
+    if kind not in _SUPPORTED and not kind.startswith("MULTI_"):
+        raise ValueError(f"libdcp.accelerate: {kind} is not supported: FSDP, DDP and one process are")
+    made = _States(accelerator, Steps(store_or_dir, save_async, copy_bytes, options), reshard)
+    accelerator.save_state, accelerator.load_state = made.save_state, made.load_state
+    accelerator.end_training = made.end_training
