@@ -27,10 +27,10 @@ __all__ = ["Checkpoint", "Entry", "Error", "Loaded", "Loader", "PerRank", "Pin",
            "set_random_state", "steps"]
 
 if TYPE_CHECKING:
-    from . import accelerate as accelerate, dcp as dcp
+    from . import accelerate as accelerate, dcp as dcp, transformers as transformers
 else:
     def __getattr__(name: str) -> Any:
         """Imports ``libdcp.dcp``, which needs torch, and the adapters of frameworks when they are first used."""
-        if name in ("accelerate", "dcp"):
+        if name in ("accelerate", "dcp", "transformers"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
