@@ -1,7 +1,7 @@
 """Trains with accelerate under torchrun, or alone, for test_accelerate.py: accelerate_ranks.py SCRATCH NAME OPTIONS, a JSON
 object.
 
-Its members: fsdp; seed; dropout; resume; kill_at: the last rank kills itself as that update begins; stateful: the data
+Its members: fsdp; seed; seedable; dropout; resume; kill_at: the last rank kills itself as that update begins; stateful: the data
 loader is torchdata's; register and project: options of libdcp.accelerate.register, and of ProjectConfiguration. Steps go
 to SCRATCH/NAME, losses to SCRATCH/NAME.losses.
 """
@@ -49,7 +49,8 @@ def make_data(world):
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(SAMPLES, WIDTH, generator=generator)
     data = torch.utils.data.TensorDataset(inputs, inputs.cumsum(1).tanh())
-    return torch.utils.data.DataLoader(data, batch_size=BATCH // world, shuffle=True)
+    generator = torch.Generator().manual_seed(torch.initial_seed())
+    return torch.utils.data.DataLoader(data, batch_size=BATCH // world, shuffle=True, generator=generator)
 
 
 class Training:
@@ -61,7 +62,7 @@ class Training:
             cpu=True, fsdp_plugin=fsdp, step_scheduler_with_optimizer=False,
             project_config=accelerate.utils.ProjectConfiguration(**options.get("project", {})),
             dataloader_config=accelerate.DataLoaderConfiguration(
-                use_seedable_sampler=True, data_seed=options.get("seed", 3),
+                use_seedable_sampler=options.get("seedable", True), data_seed=options.get("seed", 3),
                 use_stateful_dataloader=options.get("stateful", False)))
         assert self.accelerator.is_fsdp2 == bool(fsdp)
         world = self.accelerator.num_processes

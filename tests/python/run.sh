@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests of the Python package as `pip install ./libdcp/python` installs it: with numpy alone on each installed
 # Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan, transformers and
-# accelerate. Also runs mypy on the package and its examples. The programs that some tests run must be built, as tests/run.sh does.
+# accelerate. Also runs mypy on package and examples. Programs that some tests run must be built, as tests/run.sh does.
 #   tests/python/run.sh DIR
 # Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
 # with torch is made (default python3).

@@ -92,7 +92,7 @@ class Test(unittest.TestCase):
         self.assertEqual(libdcp.steps(self.dir / "run"), [4, 8, 12, 16, 20])
         state = libdcp.read(self.dir / "run")
         self.assertEqual(state["scheduler"]["last_epoch"], 20)
-        self.assertEqual(state["dataloader"], {"epoch": {"epoch": 1, "seed": 3}})
+        self.assertEqual(state["dataloader"], {"epoch": {"epoch": 1, "seed": 3, "generator": None}})
         self.assertEqual(state["accelerator"], {"step": 0, "custom_checkpoints": 1})
         self.assertEqual(state["custom_checkpoint_0"]["sum"], training.kept.sum)
         self.assertEqual(state["custom_checkpoint_0"]["largest"].tolist(), training.kept.largest.tolist())
@@ -105,6 +105,18 @@ class Test(unittest.TestCase):
             again.accelerator.end_training()
         for step, losses in self.losses("run").items():
             self.assertEqual(losses, wanted[step] * (1 + (step > 4) + (step > 12)))
+
+    def test_plain_sampler(self):
+        """A sampler with its own generator continues after an epoch."""
+        for name, steps in ("whole", 24), ("run", 12):
+            training = self.training(name, seedable=False, seed=3)
+            training.run(steps=steps)
+            training.accelerator.end_training()
+        training = self.training("run", seedable=False, seed=7)
+        training.resume()
+        training.run(steps=24)
+        training.accelerator.end_training()
+        self.assertEqual(self.losses("run"), self.losses("whole"))
 
     def test_stateful_loader(self):
         """Its state continues within an epoch, and after one; without dropout, since torchdata's loader may draw another

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 
+import libdcp
+
 from torchrun import torchrun
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "pytorch"
@@ -41,6 +43,12 @@ class Test(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.dir = pathlib.Path(scratch.name)
 
+    def alone(self, script, *arguments):
+        done = subprocess.run([sys.executable, "-W", "ignore", EXAMPLES / script, *arguments], timeout=300,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
     def test_a_killed_worker_and_another_number(self):
         printed = train(2, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
         first = int(re.search("^2 workers go on from step ([48]),", printed, re.MULTILINE)[1])
@@ -58,6 +66,29 @@ class Test(unittest.TestCase):
         self.assertEqual(sorted(three), [9, 10, 11, 12])
         for step, found in three.items():
             self.assertAlmostEqual(found[0], two[step][0], delta=1e-3)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "needs transformers and accelerate")
+    def test_transformers(self):
+        self.alone("train_transformers.py", self.dir / "run", "--steps", "20")
+        self.assertEqual(libdcp.steps(self.dir / "run"), [10, 20])
+        printed = train(2, "train_transformers.py", self.dir / "run", "--steps", "40", "--limit", "2")
+        found = [float(loss) for loss in re.findall(r"'loss': '([\d.]+)'", printed)]
+        self.assertEqual(len(found), 4, printed)
+        self.assertLess(found[-1], 2)
+        self.assertIn("best: step 40", printed)
+        self.assertEqual(libdcp.steps(self.dir / "run"), [30, 40])
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "needs accelerate")
+    def test_accelerate(self):
+        def epochs(text):
+            return {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d)  loss ([\d.]+)$", text, re.MULTILINE)}
+        whole = epochs(self.alone("train_accelerate.py", self.dir / "whole"))
+        self.alone("train_accelerate.py", self.dir / "run", "--epochs", "1")
+        again = epochs(train(2, "train_accelerate.py", self.dir / "run"))
+        self.assertEqual((sorted(whole), sorted(again)), ([0, 1, 2], [1, 2]))
+        for epoch, loss in again.items():
+            self.assertAlmostEqual(loss, whole[epoch], delta=1e-3)
+        self.assertEqual(libdcp.steps(self.dir / "run"), [1, 2])
 
     @unittest.skipUnless((PROGRAMS / "dcp-run").exists(), "needs dcp-run")
     def test_a_lost_rank_under_dcp_run(self):

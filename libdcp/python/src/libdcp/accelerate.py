@@ -26,7 +26,7 @@ from .store import Store
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # missing from Python 3.10
 
-_accelerate: Any = importlib.import_module("accelerate")
+torch: Any = importlib.import_module("torch")
 _data: Any = importlib.import_module("accelerate.data_loader")
 _torch: Any = importlib.import_module("torch.distributed.checkpoint.state_dict")
 log = logging.getLogger("libdcp")
@@ -135,23 +135,26 @@ class Steps:
 
 
 class _Epoch:
-    """The epoch that a data loader is in, or, after its last batch, the next one; and the seed of its sampler."""
+    """The epoch that a data loader is in, or, after its last batch, the next one; and its sampler's seed or generator."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        sampler = loader.get_sampler()
-        self._sampler = sampler if isinstance(sampler, _data.SeedableRandomSampler) else None
+        self._sampler = loader.get_sampler()
+        self._has_seed = isinstance(self._sampler, _data.SeedableRandomSampler)
+        self._generator = None if self._has_seed else getattr(self._sampler, "generator", None)
 
     def state_dict(self) -> dict[str, Any]:
         active = self._loader.gradient_state.active_dataloader  # maybe that of skip_first_batches
         is_over = active is not None and active.dataset is self._loader.dataset and active.end_of_dataloader
-        seed = {} if self._sampler is None else {"seed": self._sampler.initial_seed}
-        return {"epoch": self._loader.iteration + is_over, **seed}
+        return {"epoch": self._loader.iteration + is_over, "seed": self._sampler.initial_seed if self._has_seed else None,
+                "generator": None if self._generator is None else self._generator.get_state().numpy().tobytes()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._loader.set_epoch(state["epoch"])
-        if self._sampler is not None and "seed" in state:
+        if self._has_seed and state["seed"] is not None:
             self._sampler.initial_seed = state["seed"]
+        if self._generator is not None and state["generator"] is not None:
+            self._generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
 
 
 class _States:
@@ -267,11 +270,14 @@ def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool =
 
     A step has what accelerate's folders have, in sections with the names of these files: ``/model/<parameter>``,
     ``/optimizer/<moment>/<parameter>``, and, of further ones, ``model_1`` and so on; schedulers, the scaler, objects of
-    ``register_for_checkpointing`` and each rank's generators of random numbers. Of a data loader it has the epoch and the
-    sampler's seed, and the state if it is stateful; otherwise ``skip_first_batches`` does the rest, as with accelerate.
-    It loads on any number of ranks, with FSDP2, DDP or in one process; nothing is pickled. By default accelerate's
-    schedulers count the steps of all processes, so on another number of them a learning rate continues only with
-    ``Accelerator(step_scheduler_with_optimizer=False)``.
+    ``register_for_checkpointing`` and each rank's generators of random numbers. Of a data loader it has the epoch, the
+    sampler's seed or generator, and the state if it is stateful. It loads on any number of ranks, with FSDP2, DDP or in
+    one process; nothing is pickled.
+
+    As with accelerate, a program skips the batches of an epoch that were used, by ``skip_first_batches``; they are the
+    same ones only with ``DataLoaderConfiguration(use_seedable_sampler=True)``, on another number of ranks also at the
+    beginning of an epoch. There, since schedulers count the steps of all processes by default, a learning rate continues
+    only with ``Accelerator(step_scheduler_with_optimizer=False)``.
 
     A step's number is that of ``ProjectConfiguration.iteration``, which a load sets to the next one, or the last number
     in ``output_dir``. With ``automatic_checkpoint_naming``, ``total_limit`` is how many steps remain. A load without
