@@ -88,7 +88,7 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     add(dirs, watch ? watch : json_string_value(f.dir));
     const json_t *store;
     size_t i;
-    if (dirs->n) /* if there is none, the file is no configuration */
+    if (dirs->n) /* without a directory, the file is no configuration */
         json_array_foreach(f.stores, i, store) {
             const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));
@@ -104,7 +104,7 @@ void launcher_watched_free(launcher_watched *dirs) {
     *dirs = (launcher_watched){0};
 }
 
-/* A complete step. Inode and time distinguish it from other steps of the same number. */
+/* A complete step. Inode and time distinguish it from other steps with the same number. */
 typedef struct launcher_published {
     int64_t step; /* -1: none */
     ino_t inode;

@@ -35,7 +35,7 @@ typedef struct launcher_budget {
     const launcher_watched
         *dirs; /* the stores; if none is known, only the reports of ranks count */
     int max;
-    int used;                          /* restarts since the last newer step */
+    int used;                          /* restarts since `published` last changed */
     struct launcher_published *before; /* complete steps that existed before the first start */
     size_t n_before;
     int64_t published; /* the newest step that this run has published; -1: none */

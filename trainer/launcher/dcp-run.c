@@ -288,8 +288,8 @@ static int pause_before_next(launcher_run *run, double seconds) {
     return run->start.end_request == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
 }
 
-/* Does what is due between two starts. Returns -1 if there is to be another one, otherwise the exit
- * status of the run. */
+/* Does what is due between two starts. Returns -1 if there is to be another start, otherwise the
+ * exit status of the run. */
 static int follow_up(launcher_run *run) {
     const launcher_start *start = &run->start;
     const int status = start->status;
@@ -308,9 +308,9 @@ static int follow_up(launcher_run *run) {
     return pause_before_next(run, launcher_cluster_backoff_s(run->cluster));
 }
 
-/* Goes back to the previous number of ranks if the ranks of a planned start rejected theirs, for
- * example because a store would survive fewer losses than it should, or a mesh cannot be divided.
- * Returns true if it goes back. */
+/* Goes back to the previous number of ranks if the ranks of a planned start rejected their number,
+ * for example because a store would survive fewer losses than it should, or a mesh cannot be
+ * divided. Returns true if it goes back. */
 static bool go_back(launcher_run *run) {
     const launcher_start *start = &run->start;
     const int before = start->ranks_before, ranks = start->placement.ranks;
@@ -326,7 +326,8 @@ static bool go_back(launcher_run *run) {
 }
 
 /* Chooses another number of ranks, or another distribution over the hosts, if the run has trained
- * and its ranks rejected the present one. Returns true if there is another one. */
+ * and its ranks rejected the present number or distribution. Returns true if there is another one
+ * left to try. */
 static bool try_others(launcher_run *run) {
     const launcher_start *start = &run->start;
     char next[64];

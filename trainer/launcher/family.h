@@ -10,7 +10,7 @@
  * exit status; -1 if it is missing, was killed, or did not close its stdout within `limit_s`. */
 int launcher_capture_output(char *const *argv, double limit_s, char *text, size_t size);
 
-/* Returns true if the program exists and can be executed, as execvp finds it. */
+/* Returns true if execvp would find the program, and may execute it. */
 bool launcher_program_exists(const char *program);
 
 /* One table holds everything that differs between the families: how each is recognized, what its
@@ -36,9 +36,9 @@ typedef struct launcher_family_remote {
 
 typedef struct launcher_family {
     const char *name;
-    const char *banner; /* a part of the output of `mpirun --version`; the next number there is the
-                           version */
-    int from;           /* the lowest major version; the row above is for higher ones */
+    const char *banner; /* a part of the output of `mpirun --version`; the first number after it is
+                           the version */
+    int from;           /* the lowest major version; the first row that matches is used */
     /* Words of the command line, separated by spaces; NULL: not needed. */
     const char *always;
     const char *tag;      /* makes mpirun begin each line with a tag that names its rank (logs.h) */
@@ -46,7 +46,7 @@ typedef struct launcher_family {
     const char *one_host; /* starts all ranks on this host, however many there are */
     const char *host;     /* precedes NAME:SLOTS */
     const char *host_file; /* precedes the path of a file with one host per line */
-    const char *slots;     /* the text between a host's name and its slots there */
+    const char *slots;     /* the text between a host's name and its slots in that file */
     const char *pass;      /* precedes the name of a variable to pass to the ranks */
     const char *pass_list; /* precedes all such names, with commas between them */
     const char *quiet;     /* a variable; 1 makes mpirun print only what the ranks print */

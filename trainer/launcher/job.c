@@ -144,7 +144,8 @@ static void take_ends(launcher_job *job) {
 /* Returns the host of the placement on which an agent runs. Recognizes it by its node name in
  * Slurm, by the number of its daemon, or by its own name. Daemons are numbered in the order of the
  * host file: Open MPI's mpirun itself is daemon 0, and the other hosts follow; MPICH counts all
- * hosts from 0. Returns NULL if that is dcp-run's own host, or is not in the placement. */
+ * hosts from 0. Returns NULL if the agent runs on dcp-run's own host, or on a host that is not in
+ * the placement. */
 static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     const char *node = launcher_message_text(hello, "node");
     const char *name = launcher_message_text(hello, "host");
@@ -423,8 +424,8 @@ static int wait_for_agents(launcher_job *job, double end) {
 }
 
 /* Kills the ranks of this host that are left, and waits for them. This is needed if the agent of
- * this host was killed. Processes of the job are then found by a mark in their environment, which a
- * rank may have overwritten. */
+ * this host was killed. launcher_guard_clear then finds the job's processes by a mark in their
+ * environment, so it misses a rank that has overwritten the mark. */
 static int wait_for_ranks(const launcher_job *job, double end) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};

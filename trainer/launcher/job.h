@@ -32,8 +32,8 @@ typedef struct launcher_probe {
 /* Runs one mpirun for each of the n hosts, all at the same time; each starts a process on its host.
  * They have `limit_s` to do so. */
 void launcher_probe_begin(launcher_probe *probe, double limit_s);
-/* Waits until all have ended, or the limit has passed. A host on which no process could be started
- * was not reached. */
+/* Waits until all these mpiruns have ended, or the limit has passed. A host on which no process
+ * could be started was not reached. */
 void launcher_probe_finish(launcher_probe *probe);
 
 /* The processes of a start. */

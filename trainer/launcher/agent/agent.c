@@ -44,7 +44,7 @@ typedef struct agent {
     double received_at,
         sent_at; /* when the last message of dcp-run arrived; when the last beat was sent */
     struct {
-        pid_t pid; /* the process that collects them; 0: none */
+        pid_t pid; /* the process that collects the stacks; 0: none */
         int fd;
         char *text;
         size_t n;
@@ -104,7 +104,7 @@ static void begin_stacks(agent *a, double limit_s) {
     free(pids);
     free(ranks);
     a->stacks.fd = ends[0];
-    if (a->stacks.pid < 0) a->stacks.pid = 1; /* an empty text is sent */
+    if (a->stacks.pid < 0) a->stacks.pid = 1; /* without a child, an empty text is sent */
 }
 
 static void take_stacks(agent *a) {
@@ -126,7 +126,7 @@ static void take_stacks(agent *a) {
 }
 
 /* Ranks that read the board need no signal. With a patient request, the other ranks get no signal
- * either: they will read the request later. */
+ * either: those that begin to use the board later find the request there. */
 static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
     launcher_board_request_end(&a->board, how);
     if (is_patient) return;
@@ -142,7 +142,8 @@ static void kill_orphans(const agent *a) {
     launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
 }
 
-/* Passes a signal on to each rank; SIGTERM also to ranks that appear later. */
+/* Passes a signal on to each rank. Ranks that appear later get SIGTERM, too, but no other
+ * signal. */
 static void pass_signal(agent *a, int signal) {
     if (signal == SIGTERM) a->ranks.signal_new = signal;
     launcher_ranks_signal(&a->ranks, signal, NULL);
@@ -205,8 +206,8 @@ static void keep_lease(agent *a) {
     send(a, json_pack("{s:s}", "kind", "beat"));
 }
 
-/* Wakes mpirun or orted with a signal that it handles: it sleeps for a second between a rank's
- * SIGTERM and SIGKILL. */
+/* Wakes mpirun or orted with a signal that it handles, because it sleeps for a second between the
+ * SIGTERM and the SIGKILL that it sends to a rank. */
 static void hurry(void *ctx, const launcher_process *child) {
     const agent *a = ctx;
     if (child->pid == a->stacks.pid) return;
@@ -284,7 +285,7 @@ static void end_job(agent *a) {
     }
 }
 
-/* Sends the last message: nothing of the job is left here. */
+/* Sends the last message, which reports that nothing of the job is left on this host. */
 static void send_clear(agent *a) {
     json_t *told = json_array();
     for (int r = 0; r < RANKS_BOARD_RANKS; r++) {
@@ -301,8 +302,8 @@ static void send_clear(agent *a) {
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Closes all descriptors except `kept`. If the agent held a pipe open, its reader would not see the
- * end when dcp-run and the ranks have ended. */
+/* Closes all descriptors except `kept`. If the agent held a pipe open, the pipe's reader would not
+ * reach its end when dcp-run and the ranks have ended. */
 static void close_all_but(int *kept, size_t n) {
     unsigned from = 0;
     qsort(kept, n, sizeof *kept, by_number);
@@ -327,14 +328,15 @@ static void close_others(const agent *a) {
                   a->ranks.ends_fd,
                   a->board.fd,
                   a->board.reason_fd,
-                  a->work->lease_s > 0 ? STDERR_FILENO : -1, /* its reader is the launcher */
+                  a->work->lease_s > 0 ? STDERR_FILENO : -1, /* the launcher reads it */
                   a->work->folders->lock[0],
                   a->work->folders->lock[1]};
     close_all_but(kept, sizeof kept / sizeof *kept);
     launcher_agent_open_streams();
 }
 
-/* Changes the name: a kill of dcp-run by its name must not end the agent as well. */
+/* Changes the name of this process: a command that kills dcp-run by its name must not end the agent
+ * as well. */
 static void take_name(void) {
     static const char name[] = "job-guard";
     const size_t room = strlen(program_invocation_name);

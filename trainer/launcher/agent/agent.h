@@ -1,10 +1,11 @@
 /* The agent: a process between dcp-run and the program that starts the ranks of a host (mpirun on
  * dcp-run's own host, elsewhere its daemon, such as orted). Each start has one agent per host. A
  * process that loses its parent becomes a child of the agent, its nearest subreaper. So the job on
- * this host consists of exactly the agent's descendants. A pid that the agent kills cannot belong
- * to another process by then, because only the agent can reap it. The agent reports the ranks of
- * its host to dcp-run. It ends them on dcp-run's request, or as soon as the connection is lost for
- * any reason; then it removes the job's folders and ends.
+ * this host consists of exactly the agent's descendants. The agent never kills another process that
+ * has got the pid of an ended one: only the agent reaps its children, and it kills all other
+ * processes through pidfds (launcher_processes_open). The agent reports the ranks of its host to
+ * dcp-run. It ends them on dcp-run's request, or as soon as the connection is lost for any reason;
+ * then it removes the job's folders and ends.
  *
  * Messages to dcp-run: hello {child, errno; from another host also key, host, node, daemon, place},
  * rank {rank, pid, start}, gone {rank, told}, board {ranks: by launcher_board_pack, resumed},

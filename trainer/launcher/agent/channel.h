@@ -8,7 +8,7 @@
 
 typedef struct launcher_channel {
     int fd;    /* -1: closed or broken */
-    char *in;  /* received, but not a whole line yet */
+    char *in;  /* received, but not yet returned by launcher_channel_next */
     char *out; /* still to be sent */
     size_t n_in, room_in, n_out, room_out;
 } launcher_channel;
@@ -29,7 +29,7 @@ bool launcher_channel_is_behind(const launcher_channel *channel);
 void launcher_channel_drain(launcher_channel *channel, double limit_s);
 
 /* Receives what has arrived. The channel breaks (fd -1) if the other side has closed it, has sent
- * something that is no message, or has sent a line of more than 4 MiB. Messages from before that
+ * something that is no message, or has sent a line of more than 4 MiB. Messages that arrived before
  * can still be read. */
 void launcher_channel_receive(launcher_channel *channel);
 /* Returns the next message that has arrived, which the caller frees; NULL: none. */

@@ -24,7 +24,7 @@ int launcher_folders_make(launcher_folders *folders);
  * or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
-/* Sets the variables in the environment of this process that name the folders to Open MPI. */
+/* Sets the variables that name the folders to Open MPI, in the environment of this process. */
 void launcher_folders_set(const launcher_folders *folders);
 
 /* Removes the folders with all that is in them. */

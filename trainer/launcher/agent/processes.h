@@ -66,6 +66,6 @@ char *launcher_processes_describe(pid_t pid);
  * stacks if gdb or eu-stack is installed and has permission. The title contains the rank unless
  * `ranks` is NULL. gdb and eu-stack may take `limit_s` per process. A process that was running
  * continues afterwards, and a stopped one remains stopped. The function waits for children of its
- * own, so call it in a process forked for it. It reads no file of /proc that waits for the lock on
- * a process's memory map, because a process that hangs may hold that lock. */
+ * own, so call it in a process forked for it. It reads no file of /proc for which the kernel takes
+ * the lock on a process's memory map, because a process that hangs may hold that lock. */
 void launcher_stacks_write(const pid_t *pids, const int *ranks, size_t n, double limit_s, int fd);

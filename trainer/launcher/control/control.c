@@ -62,7 +62,8 @@ static void drop_client(control_client *client) {
     *client = (control_client){.fd = -1};
 }
 
-/* Sets the events of a client to wait for. The end of a client is always waited for, too. */
+/* Sets the events to wait for on a client's connection. The end of the connection is always waited
+ * for, too. */
 static void await_client(launcher_control *control, control_client *client, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = client->id};
     epoll_ctl(control->epoll, EPOLL_CTL_MOD, client->fd, &event);

@@ -30,7 +30,7 @@ typedef struct launcher_request {
 int launcher_control_open(launcher_control **out, const char *path, const char *dir);
 
 /* Returns a descriptor that is readable when there is work. Then call launcher_control_next until
- * it returns 0: requests that it has already read do not make the descriptor readable again. */
+ * it returns false: requests that it has already read do not make the descriptor readable again. */
 int launcher_control_fd(const launcher_control *control);
 
 /* Returns true and fills in a request, which must be answered exactly once; returns false if there
@@ -41,8 +41,8 @@ bool launcher_control_next(launcher_control *control, launcher_request *out);
  * if the client is gone. */
 void launcher_control_answer(launcher_control *control, uint64_t client, json_t *answer);
 
-/* Answers waiting requests with an error, because the run has ended, and removes the socket and
- * folders that were made. NULL is allowed. */
+/* Answers waiting requests with an error, because the run has ended, and removes the socket and the
+ * folders that launcher_control_open has made. NULL is allowed. */
 void launcher_control_close(launcher_control *control);
 
 /* The client: dcp-run ctl sends a request to a running dcp-run, and prints the answer. */

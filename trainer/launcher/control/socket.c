@@ -25,7 +25,7 @@ enum {
     HOST_BYTES = 256
 };
 
-/* The contents of the file at `path`, if it is a file that names a socket. */
+/* The contents of a file that names a socket, as described in socket.h. */
 typedef struct pointer {
     char host[HOST_BYTES];
     long pid;
@@ -67,7 +67,7 @@ static bool is_alive(pid_t pid) {
 }
 
 /* Finds the process at the other end; its pid is 0 if it is in another PID namespace. Fails if that
- * process is gone: a child that inherited the socket may hold it open. */
+ * process is gone, even if a child of it has inherited the socket and holds it open. */
 static int peer_of(int fd, struct ucred *peer) {
     socklen_t size = sizeof *peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) != 0) return -1;
@@ -86,7 +86,7 @@ bool launcher_socket_is_of_owner(int fd) {
  * specify whether to wait if the listener's queue is full. */
 static int connect_to(const char *at, int flags, struct ucred *peer) {
     struct sockaddr_un address;
-    if (!*at) return errno = ECONNREFUSED, -1; /* the file does not name it yet, or not any more */
+    if (!*at) return errno = ECONNREFUSED, -1; /* the file does not name a socket yet */
     if (set_address(&address, at) != 0) return -1;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     if (fd < 0) return -1;
@@ -280,9 +280,9 @@ static void remember(launcher_socket *s) {
     s->inode = st.st_ino;
 }
 
-/* Listens at a name beside the path, which only the holder of the folder's lock uses, and then
- * links the socket to the path. So whoever finds the path gets an answer. Returns -1 with errno if
- * that fails. */
+/* Listens at a name beside the path, and then links the socket to the path. So whoever finds the
+ * path gets an answer. Only the holder of the folder's lock uses that name. Returns -1 with errno
+ * if that fails. */
 static int listen_and_link(launcher_socket *s) {
     const int n = snprintf(s->at, sizeof s->at, "%s.new", s->path);
     if (n < 0 || (size_t)n >= sizeof s->at) return errno = ENAMETOOLONG, -1;
@@ -294,7 +294,8 @@ static int listen_and_link(launcher_socket *s) {
     return errno = code, failed;
 }
 
-/* Listens at the path itself. Returns true if no socket can be made there. */
+/* Listens at the path itself. Returns true if no socket can be made there, so it must be elsewhere;
+ * otherwise false, and sets *result. */
 static bool listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
     if (*result != LAUNCHER_LISTENS) return false;

@@ -190,7 +190,7 @@ static void accept_all(launcher_cluster *c) {
     c->distributes_evenly = false;
 }
 
-/* Uses the hosts of a changed file; what was left out is available again. */
+/* Uses the hosts of a changed file; hosts and slots that were left out are available again. */
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     const int before = count_slots(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();

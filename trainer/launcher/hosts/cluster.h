@@ -61,13 +61,13 @@ typedef struct launcher_cluster {
     int most;          /* a limit on the ranks: how many were left after deaths; INT_MAX: none */
     int refused_from;  /* the least number that the ranks rejected; INT_MAX: none */
     bool distributes_evenly; /* spread ranks evenly, because they rejected another distribution */
-    bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number was
-                                left */
+    bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number of
+                                ranks was left to try */
     bool resized;            /* a resize has set the goal */
     int failures;            /* in a row */
     bool placed;             /* a start has been placed */
     char *text;              /* the contents of the host file that are in use */
-    char *seen;              /* the file's contents at the last check; NULL: as `text` */
+    char *seen;              /* new contents that only the last check has found; NULL: none */
     char *refused;           /* contents that were refused with a message; NULL: none */
     int unreadable;          /* consecutive checks that could not read the file */
 } launcher_cluster;
@@ -84,9 +84,9 @@ typedef struct launcher_placement {
 
 void launcher_placement_free(launcher_placement *placement);
 
-/* Reads the hosts. Returns 0, or an exit status after a message: no host file, too few slots, a min
- * above their number, and so on. Copies the options; hosts_file must live as long as the cluster.
- */
+/* Reads the hosts. Returns 0, or an exit status after a message, for example if there is no host
+ * file, or if there are fewer slots than `min`. Copies the options; hosts_file must live as long as
+ * the cluster. */
 int launcher_cluster_open(launcher_cluster **out, const launcher_cluster_options *options);
 void launcher_cluster_close(launcher_cluster *cluster);
 
@@ -97,10 +97,10 @@ int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
 
 /* Checks the host file; to be called about once per second during a start. Returns true if the next
  * placement would differ from the last one, so a planned restart is due; otherwise false. A change
- * counts once two checks in a row find the same contents, so a half-written file does not. Contents
- * that cannot be used are reported once, and the old contents remain in use. After a change, hosts
- * and slots that were left out are used again. If the file has more slots than before, there may be
- * up to `max` ranks. */
+ * counts once two checks in a row find the same contents, so the contents of a half-written file
+ * are not used. Contents that cannot be used are reported once, and the old contents remain in use.
+ * After a change, hosts and slots that were left out are used again. If the file has more slots
+ * than before, there may be up to `max` ranks. */
 bool launcher_cluster_refresh(launcher_cluster *cluster);
 
 /* Reports that a rank of the last start died on its own on `host`; NULL: it is not known where. To

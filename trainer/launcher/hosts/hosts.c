@@ -198,7 +198,7 @@ typedef struct hosts_reader {
     const char *path;
     int line;
     launcher_hosts *out;
-    char *locals; /* [out->n]: 1 for this host */
+    char *locals; /* [LAUNCHER_HOSTS_MAX]: 1 if out->at[i] is this host */
 } hosts_reader;
 
 static int refuse_line(const hosts_reader *r, const char *what, const char *word,
