@@ -37,8 +37,8 @@ void launcher_link_send(launcher_link *link, json_t *message) {
     launcher_channel_send(&link->channel, message);
 }
 
-/* Sends heartbeats only while it receives messages: a heartbeat to a silent host would extend the
- * lease of the ranks there. */
+/* Sends heartbeats only while messages arrive from the agent: a heartbeat to a silent host would
+ * extend the lease of the ranks there. */
 void launcher_link_maintain(launcher_link *link) {
     launcher_channel_flush(&link->channel);
     if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->received_at < link->sent_at)
@@ -64,7 +64,7 @@ json_t *launcher_link_next(launcher_link *link) {
 
 double launcher_link_safe_at(const launcher_link *link) {
     if (link->state != LAUNCHER_LINK_LOST || !link->is_remote) return 0;
-    return link->sent_at + LAUNCHER_LEASE_S + 1; /* 1 s for the agent to kill them */
+    return link->sent_at + LAUNCHER_LEASE_S + 1; /* 1 s for the agent to kill the processes */
 }
 
 enum { BACKLOG = 512 };
@@ -187,9 +187,9 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
 
 void launcher_guard_wake(const launcher_guard *guard) { kill(guard->pid, SIGCONT); }
 
-/* The context of a visit to the children of this process, of which only those with the job's mark
- * are killed, with their descendants. Other children, which existed before this process became
- * dcp-run, are left alone. */
+/* The context of kill_marked, which visits the children of this process. It kills only children
+ * with the job's mark, and their descendants. Other children, which existed before this process
+ * became dcp-run, are left alone. */
 typedef struct marked_job {
     const char *mark;
     int left;

@@ -1,5 +1,5 @@
-/* A tag is "[1,3]<stdout>:". mpirun writes this one before each line of rank 3, and again before
- * the rest of a line that other output has interrupted. */
+/* "[1,3]<stdout>:" is an example of a tag. mpirun writes this tag before each line of rank 3, and
+ * again before the rest of a line that other output has interrupted. */
 #include "launcher/logs.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@ enum { TAG_DIGITS = 9 };
 /* What the match functions return instead of a length. */
 enum { NO_TAG = 0, CUT_TAG = -1 };
 
-/* Returns the length of `text` if `at` begins with it; CUT_TAG if the bytes end too early to know.
- */
+/* Returns the length of `text` if `at` begins with it; CUT_TAG if the bytes are only the beginning
+ * of `text`; otherwise NO_TAG. */
 static int match_text(const char *at, const char *end, const char *text) {
     const size_t n = strlen(text), there = (size_t)(end - at);
     if (there < n) return memcmp(at, text, there) == 0 ? CUT_TAG : NO_TAG;
@@ -48,7 +48,8 @@ static int match_stream(const char *at, const char *end) {
     return n;
 }
 
-/* Returns the length of the tag at `at`, and its rank; otherwise NO_TAG or CUT_TAG. */
+/* Returns the length of the tag at `at`, and stores the tag's rank in *rank. Returns NO_TAG or
+ * CUT_TAG if there is no whole tag. */
 static int match_tag(const char *at, const char *end, const char *tag_end, int *rank) {
     const char *from = at;
     const int parts = *tag_end ? 7 : 6;
@@ -139,7 +140,7 @@ typedef struct output_stream {
     launcher_tagged tagged;
     output_line *lines; /* [ranks + 1]: incomplete lines of the ranks, and of mpirun */
     int console;        /* descriptor; -1: it has no reader any more */
-    size_t at_once;     /* bytes per write to it */
+    size_t at_once;     /* bytes per write to the console */
     char *backlog;      /* [n_backlog]: not written yet */
     size_t n_backlog, room;
     double moved_at; /* when the console last accepted something, or had nothing to accept */

@@ -9,9 +9,9 @@
 enum { LAUNCHER_TAG_BYTES = 40 };
 
 typedef struct launcher_tagged {
-    const char *tag_end;           /* set by the caller: the text between a tag and the line */
-    int ranks;                     /* set by the caller; a tag with this number or more is text */
-    int rank;                      /* the rank of the text that follows; set to -1 by the caller */
+    const char *tag_end; /* set by the caller: the text between a tag and the line */
+    int ranks;           /* set by the caller; a tag with a rank that does not exist is text */
+    int rank;            /* the rank of the text that follows; set to -1 by the caller */
     char held[LAUNCHER_TAG_BYTES]; /* the beginning of what may be a tag */
     size_t n_held;
 } launcher_tagged;
@@ -32,9 +32,9 @@ void launcher_tagged_end(launcher_tagged *tagged, launcher_tagged_fn take, void 
  *     DIR/start-2/rank-3.log      2026-11-23 12:03:04.123 step 7 loss 2.5
  *     console                     12:03:04.123 rank 3: step 7 loss 2.5
  *
- * The time is when mpirun passed a line on. What ranks write to stdout goes to stdout, and what
- * they write to stderr goes to stderr; a rank's file has both. mpirun's own messages go to
- * mpirun.log. Existing files are appended to. */
+ * The time is when dcp-run received the end of the line from mpirun. What ranks write to stdout
+ * goes to stdout, and what they write to stderr goes to stderr; a rank's file has both. mpirun's
+ * own messages go to mpirun.log. Existing files are appended to. */
 
 typedef struct launcher_output launcher_output;
 

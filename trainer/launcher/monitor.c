@@ -185,7 +185,7 @@ static bool all_ranks_ended(const launcher_start *start) {
     return start->is_announced && (start->job.alive == 0 || launcher_job_is_done(&start->job));
 }
 
-/* Gives mpirun its time to end once all ranks have ended. */
+/* Sets the deadline by which mpirun must end, once all ranks have ended. */
 static void watch_mpirun(launcher_run *run) {
     launcher_start *start = &run->start;
     if (!all_ranks_ended(start))
@@ -194,9 +194,9 @@ static void watch_mpirun(launcher_run *run) {
         launcher_start_set_due(start, LAUNCHER_DUE_LINGER, MPIRUN_LINGER_S);
 }
 
-/* Kills the ranks, which did not end in time. If any are left, mpirun gets the chance to tidy up
- * after them on its own. If none are left, or at the second call, kills mpirun as well, because it
- * would wait for ever for a rank that SIGKILL does not end. */
+/* Kills the ranks, which did not end in time. If a rank is alive at the first call, that call does
+ * not kill mpirun, so mpirun can tidy up after the ranks. Otherwise kills mpirun as well, because
+ * it would wait for ever for a rank that SIGKILL does not end. */
 static void kill_ranks(launcher_start *start) {
     fprintf(stderr, "dcp-run: killing what is left of start %d\n", start->number);
     if (start->job.alive == 0 || start->is_killed)

@@ -343,8 +343,8 @@ static int find_plain_self(char self[PATH_MAX]) {
     return -1;
 }
 
-/* Returns the command line of an agent without dcp-run's path and the program that the agent
- * starts; NULL: no memory. */
+/* Returns a part of an agent's command line: the words between dcp-run's path and the program that
+ * the agent starts; NULL: no memory. */
 static char *agent_words(const launcher_command *c) {
     char *text;
     const int n = asprintf(&text, "agent %d %s %s %s", c->listener->port, c->listener->addresses,
@@ -468,7 +468,7 @@ bool launcher_mpirun_refuses(char *const *argv) {
     return status > 0;
 }
 
-/* Adds the job's mark; a nested job has the marks of all jobs around it. */
+/* Adds the job's mark to DCP_RUN_JOB; a nested job has the marks of all jobs around it. */
 static void add_mark(const char *mark) {
     char *marks = NULL;
     const char *outer = getenv("DCP_RUN_JOB");

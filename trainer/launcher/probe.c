@@ -27,7 +27,7 @@ static void use_folder(const launcher_folders *folders) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *everywhere = getenv(names[i].everywhere);
         if (everywhere) setenv(names[i].there, everywhere, 1);
-        unsetenv(names[i].everywhere); /* mpirun accepts either it or the other two */
+        unsetenv(names[i].everywhere); /* mpirun accepts either this variable or the other two */
         setenv(names[i].here, folders->path[0], 1);
     }
 }

@@ -7,8 +7,8 @@
 
 #define LAUNCHER_RANK "rank" /* the first argument of the dcp-run that becomes a rank */
 
-/* Sets mpirun's environment for all ranks: where they meet (MASTER_ADDR and MASTER_PORT, unless
- * they are given), and which ranks are on which host. */
+/* Sets mpirun's environment for all ranks: where they meet (MASTER_ADDR and MASTER_PORT, unless the
+ * user has set them), and which ranks are on which host. */
 void launcher_rank_set_environment(const launcher_placement *placement);
 
 /* Sets a variable of the environment to a number. */

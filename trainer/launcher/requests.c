@@ -58,8 +58,8 @@ static json_t *answer_save(const launcher_waiting *waiting, const launcher_rank_
                                : "the ranks could not save: their messages say why");
 }
 
-/* Returns the answer to a resize; NULL if the client has to wait longer. The start in which it was
- * requested does not count, because it may be ending. */
+/* Returns the answer to a resize; NULL if the client has to wait longer. The start in which the
+ * resize was requested does not count, because that start may be ending. */
 static json_t *answer_resize(const launcher_waiting *waiting, const launcher_start *start,
                              launcher_news news) {
     const bool is_done =

@@ -1,4 +1,4 @@
-/* Requests to a run by signals, by `dcp-run ctl`, and by other hosts. */
+/* Requests to a run by signals, by `dcp-run ctl`, and by a changed host file. */
 #pragma once
 
 #include <stdbool.h>

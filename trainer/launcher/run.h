@@ -31,7 +31,7 @@ bool launcher_signals_is_stop(int signal);
  *     STARTING, RUNNING -> STALLED -> FAILED
  *     STARTING, RUNNING -> FAILED
  *     any -> BETWEEN     when mpirun has ended; from FAILED also if it does not end soon
- * A request to end does not change the phase; launcher_start.asked records it. */
+ * A request to end does not change the phase; launcher_start.end_request records it. */
 typedef enum launcher_phase {
     LAUNCHER_BETWEEN,  /* no start is under way, or dcp-run has stopped waiting for its mpirun */
     LAUNCHER_STARTING, /* not all ranks have appeared */
@@ -130,8 +130,8 @@ void launcher_start_set_due(launcher_start *start, launcher_deadline deadline, d
 /* Returns true once all ranks of the present start have done a step. */
 bool launcher_recovery_has_stepped(const launcher_recovery *recovery);
 /* Records that the end of the present start was noticed at the time `noticed`. alive_at: the last
- * time at which all was known to be well; 0: right before `noticed`. Only the first call for a
- * start counts. */
+ * time at which all was known to be well; 0: the same as `noticed`. Only the first call for a start
+ * counts. */
 void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed, bool is_planned);
 /* Records that nothing of the present start is left. */
 void launcher_recovery_ended(launcher_run *run);
@@ -151,5 +151,6 @@ void launcher_recovery_summarize(const launcher_run *run);
 void launcher_monitor_start(launcher_run *run);
 
 /* Handles signals and requests between two starts for `seconds`, or until the run is requested to
- * end. Returns true in the second case; start.asked is then RANKS_END_STOP or RANKS_END_REQUEUE. */
+ * end. Returns true in the second case; start.end_request is then RANKS_END_STOP or
+ * RANKS_END_REQUEUE. */
 bool launcher_monitor_pause(launcher_run *run, double seconds);

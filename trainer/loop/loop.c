@@ -30,7 +30,7 @@ typedef struct loop {
     bool has_stepped;
 } loop;
 
-/* Writes the reason why the run ends into text[32], and returns it. */
+/* Returns the reason why the run ends; text[32] is memory for it. */
 static const char *name_end(const step_requests *asked, char *text) {
     if (asked->end == RANKS_END_NONE) return "done";
     if (!asked->signal) return "stopped by dcp-run";
@@ -120,8 +120,8 @@ static int end_failed(loop *l, int status, const dcp_error *why) {
     return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
-/* Does one step, then its evaluation and report, and starts its save if these are due. Returns
- * PROGRAM_DONE if the run can continue. */
+/* Does one step, then its evaluation if one is due, then its report, and starts a save if one is
+ * due. Returns PROGRAM_DONE if the run can continue. */
 static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
@@ -167,7 +167,7 @@ static int answer_save_request(loop *l, const step_requests *asked) {
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-/* Does the evaluation of the step from which the run resumes, if that was saved before its
+/* Does the evaluation of the step from which the run resumes, if that step was saved before its
  * evaluation had ended. */
 static int make_up_evaluation(loop *l) {
     trainer *t = l->t;

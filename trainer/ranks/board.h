@@ -87,8 +87,8 @@ void ranks_board_publish(uint64_t step);
 void ranks_board_resumed(const char *text);
 
 /* Returns how many requests to save and continue have been made. After a save has ended, pass the
- * number that it answers to ranks_board_saves_answered, even if the save failed. If it succeeded,
- * call ranks_board_publish first. */
+ * number that was returned before that save to ranks_board_saves_answered, even if the save failed.
+ * If the save succeeded, call ranks_board_publish first. */
 uint64_t ranks_board_saves_requested(void);
 void ranks_board_saves_answered(uint64_t asked);
 ranks_end_request ranks_board_end_requested(void);

@@ -56,7 +56,7 @@ static bool is_started;
 
 /* The information in the environment about the processes that were started together. */
 static struct {
-    const char *size; /* the variable with their number; NULL if there is none */
+    const char *size; /* the variable with the number of these processes; NULL if there is none */
     int ranks, rank;
 } launched;
 

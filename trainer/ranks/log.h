@@ -23,7 +23,7 @@ void ranks_bar_finish(void);
 void ranks_log(void *ctx, dcp_log_level level, const char *line);
 
 /* Rule for collective calls: a rank with a local failure never returns between two collective
- * calls. It passes its failure to ranks_agree, and the ranks continue only if that returns
+ * calls. It passes its failure to ranks_agree, and the ranks continue only if ranks_agree returns
  * DCP_OK. */
 
 /* Collective. Each rank passes its status and, if it failed, the error that it filled. All ranks

@@ -18,7 +18,7 @@ typedef struct report_console {
     double drawn_s;  /* when the bar or the last line was drawn */
     uint64_t seen;   /* steps of this start so far */
     double step_s;   /* a moving mean, to estimate the remaining time */
-    uint64_t steps;  /* since the last output; the next line has sums over these steps */
+    uint64_t steps;  /* since the last output; the next three members are sums over these steps */
     double seconds, trained_s, tokens;
 } report_console;
 

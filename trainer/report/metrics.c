@@ -58,8 +58,8 @@ int report_file_check(const char *path, dcp_error *err) {
 
 /* The content of a metrics file. */
 typedef struct metrics_content {
-    /* The bytes up to the end of the last line, and up to the end of the last line before any line
-     * of a step after the run's. */
+    /* all: the number of bytes up to the end of the last whole line. kept: the number of bytes up
+     * to the end of the last whole line before the first line of a step after the run's. */
     off_t all, kept;
     char run[RUN_BYTES]; /* the run that the last line names; "" if it names none */
 } metrics_content;
@@ -263,15 +263,16 @@ static int take_over(const char *path, FILE *file, const report_file_run *run, o
  * end the lock.
  *
  * *kept: the number of bytes that remain when the first line is added; -1: all. The bytes after
- * them belong to later steps, or to a line that a kill interrupted. They stay until then, because
- * they are the newest information.
+ * them belong to later steps, or to a line that a kill interrupted. They remain until the first
+ * line is added, because they are the newest information.
  *
  * If the file has lines of another run, it is moved aside. If one of the files that were moved
  * aside has this run's lines up to its step, the new file begins with a copy of them. All of that
  * is reported.
  *
- * DCP_ERR_BUSY: another process writes the file; the message names it. DCP_ERR_ARG: the file is not
- * a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read, and remains as it is. */
+ * DCP_ERR_BUSY: another process writes the file; the message names the process. DCP_ERR_ARG: the
+ * file is not a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read, and remains as it
+ * is. */
 static int report_file_open(const char *path, const report_file_run *run, FILE **out, off_t *kept,
                             dcp_error *err) {
     *kept = -1;

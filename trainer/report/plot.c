@@ -67,8 +67,8 @@ static void axis_label(const plot_axis *a, double tick, char *out, size_t size) 
 
 /* Selects which of n points to draw, in case there are too many to distinguish. Divides the axis
  * into `columns` columns, and keeps the lowest and the highest point of each, so no peak is lost.
- * Also keeps the first and the last point of all. x must ascend. keep[n] receives the indices in
- * ascending order. Returns how many there are. */
+ * Also keeps the first and the last point of all. x must ascend. keep[n] receives the indices of
+ * the points to draw, in ascending order. Returns the number of these indices. */
 static size_t axis_thin(const plot_axis *a, const double *x, const double *y, size_t n,
                         size_t columns, size_t *keep) {
     size_t kept = 0;
@@ -96,7 +96,7 @@ typedef enum series_column {
     SERIES_LOSS,
     SERIES_TOKENS_PER_S,
     SERIES_STALL,
-    SERIES_EVAL_LOSS, /* NAN for a step without an evaluation, as for null */
+    SERIES_EVAL_LOSS, /* NAN for a step without an evaluation, and for null */
     SERIES_RANKS,
     SERIES_COLUMNS,
 } series_column;

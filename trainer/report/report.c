@@ -197,8 +197,8 @@ int report_begin(run_report *r, trainer *t, dcp_error *err) {
     return status;
 }
 
-/* Gathers what rank 0 reports of all ranks: the largest memory, and the slowest rank with its ratio
- * to the mean. r->usage has three parts: all ranks' compute times; all ranks' memory; and the
+/* Gathers what rank 0 reports about all ranks: the largest memory, and the slowest rank with its
+ * ratio to the mean. r->usage has three parts: all ranks' compute times; all ranks' memory; and the
  * values that are received, three per rank. The first two parts are separate arrays for
  * report_balance_step. */
 static void gather_usage(run_report *r, double compute_s, report_values *v) {

@@ -105,8 +105,8 @@ static void name_rank(report_trace *t, int rank) {
     name_thread(t, rank, FILLS + 1, "fills of stores"); /* +1: the first store is rarely filled */
 }
 
-/* Returns the time since the start of the trace in whole nanoseconds. Rounding prevents consecutive
- * events from overlapping by the last digit, which makes a viewer drop them. */
+/* Returns the time since the start of the trace in whole nanoseconds. Without rounding, consecutive
+ * events could overlap in the last digit, and a viewer would drop them. */
 static double nanoseconds(const report_trace *t, int rank, double when) {
     return round((when + t->offsets[rank] - t->origin) * 1e9);
 }

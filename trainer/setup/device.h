@@ -18,11 +18,11 @@ typedef struct config config;
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err);
 
 /* Makes the dcp_device through which libdcp saves from the memory of k and loads into it. *out is
- * NULL if that is the host's memory. */
+ * NULL if the memory of k is the host's memory. */
 int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err);
 
 /* Measures the floating-point operations per second of matrix products of `type`, added up over all
- * ranks while all of them compute. mfu is relative to this peak. Collective; lasts some 50 ms.
+ * ranks while all of them compute. mfu is relative to this peak. Collective; lasts at least 100 ms.
  * Returns 0 if a rank is out of memory. */
 double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 
@@ -31,6 +31,6 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 
 /* Collective. Reports if this host has more cores than ranks, and a step has enough micro-batches
- * for more ranks. A rank computes on one core, whatever OMP_NUM_THREADS says, because another
+ * for more ranks. A rank computes on one core, regardless of OMP_NUM_THREADS, because another
  * number of threads could change the bits. */
 void setup_idle_report_cores(const kernels *k, const config *c, MPI_Comm comm);

@@ -31,7 +31,7 @@ enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 
 
 typedef struct room_needs {
     uint64_t step;         /* bytes of one step */
-    uint64_t steps, there; /* the number of steps that will exist at once, and that exist now */
+    uint64_t steps, there; /* how many steps will exist at once; how many exist now */
     uint64_t unused;       /* free bytes that this store can use */
     uint64_t device;
     char name[64];         /* the store's key in the configuration */
@@ -56,8 +56,8 @@ static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     return part + part * (uint64_t)lost / (uint64_t)(group - lost);
 }
 
-/* Returns the number of steps that exist at once at most: one more than `keep`, because the oldest
- * step is removed only after the new one is published. */
+/* Returns the largest number of steps that exist at the same time: one more than `keep`, because
+ * the oldest step is removed only after the new one is published. */
 static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
     const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
     return store->keep && store->keep < saves ? (uint64_t)store->keep + 1 : saves;
@@ -110,8 +110,8 @@ static uint64_t bytes_to_come(const room_needs *n) {
     return n->steps > n->there ? (n->steps - n->there) * n->step : 0;
 }
 
-/* Measures all stores. Of stores on the same file system, each gets the free space that the ones
- * before it leave. Returns how many stores could be measured. */
+/* Measures all stores. If several stores are on the same file system, each gets the free space that
+ * the stores before it leave. Returns how many stores could be measured. */
 static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts, room_needs *out) {
     const uint64_t step = whole_step(c, layout);
     size_t n = 0;

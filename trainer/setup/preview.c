@@ -60,7 +60,8 @@ static uint64_t peers_of(int ranks) {
     return ranks > MOST_PEERS ? MOST_PEERS : (uint64_t)ranks - 1;
 }
 
-/* Returns the bytes that CUDA needs, and NCCL for all of its communicators. */
+/* Returns the bytes that CUDA needs, plus the bytes that NCCL needs for all of its
+ * communicators. */
 static uint64_t library_bytes(const fsdp_layout *layout) {
     uint64_t peers = peers_of(layout->world);
     if (layout->shards > 1 && layout->shards < layout->world)

@@ -1,6 +1,6 @@
-/* --plan: predicts what a run on the given number of ranks would hold and send, and whether a rank
- * would fit into a GPU of one of the usual sizes. This machine's own memory plays no role. No run
- * is started. */
+/* --plan: predicts what a run on the given number of ranks would hold and send, whether all ranks
+ * would fit into this machine's memory, and whether a rank would fit into a GPU of one of the usual
+ * sizes, which this machine need not have. No run is started. */
 #pragma once
 
 #include <dcp/error.h>

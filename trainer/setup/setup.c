@@ -181,8 +181,9 @@ static int make_transport(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* A gradient_accumulation_steps that contradicts the number of ranks is an error at the start of a
- * run. A resumed run ignores the contradiction, because the number of ranks may have changed. */
+/* Checks the tokenizer, the engine and the number of ranks. A gradient_accumulation_steps that
+ * contradicts the number of ranks is an error at the start of a run. A resumed run ignores the
+ * contradiction, because the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     bool resumes;
     dcp_error why;

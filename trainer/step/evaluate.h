@@ -10,10 +10,10 @@
 typedef struct trainer trainer;
 
 typedef struct step_evaluation {
-    double loss; /* mean over all counted targets; NaN if one of them is not finite */
+    double loss; /* mean over all counted targets; NaN if the loss of a target is not finite */
     double losses[SAMPLE_MAX_LOSSES]; /* `loss` is their weighted sum */
     double accuracy; /* for a classifier: the share of samples whose own class is likeliest */
-    bool done;       /* false: SIGTERM came before the end */
+    bool done;       /* false: a request to stop came before the end */
 } step_evaluation;
 
 /* Opens data.eval_path if it is given. Not collective. */

@@ -1,7 +1,7 @@
 /* Requests to the run, by signals or on dcp-run's board (ranks/board.h). SIGTERM, SIGINT and
  * SIGHUP: save and end. SIGUSR2: save, end, and be run again. SIGUSR1: save now and continue. A
- * second SIGINT ends the process immediately. A SIGTERM after the first SIGINT, which launchers
- * send, does not. */
+ * second SIGINT ends the process immediately. A SIGTERM after the first SIGINT does not end it
+ * immediately, because launchers send such a SIGTERM. */
 #pragma once
 
 #include <mpi.h>
@@ -17,9 +17,9 @@ typedef struct step_requests {
     uint64_t saves;        /* the number of saves that the board has requested so far */
 } step_requests;
 
-/* Begins to catch these signals. SIGINT and SIGHUP are not caught if they are ignored, as a shell
- * does for background jobs. Returns 0 or an errno code. Must be called before MPI_Init, so threads
- * that are created later block the same signals as this one. */
+/* Begins to catch these signals. SIGINT and SIGHUP are not caught if they are ignored, for example
+ * because a shell has started the run in the background. Returns 0 or an errno code. Must be called
+ * before MPI_Init, so threads that are created later block the same signals as this one. */
 int step_requests_catch(void);
 
 /* Collective. Returns the requests that any rank has received since the last call. A request may

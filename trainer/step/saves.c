@@ -54,7 +54,8 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
 /* Saves of a run. A failed save is tried again after the next step; only the run's last save must
  * succeed. Three kinds of saves remove old steps if they need room: the last save, a save that a
  * signal requests, and all saves after one that found no room. Training waits for such a save,
- * because it may have to read the memory again. Other saves leave as many steps as `keep` says. */
+ * because it may have to read the memory again. Other saves leave as many steps as `keep`
+ * specifies. */
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
@@ -104,8 +105,8 @@ static bool is_directory_gone(const step_saves *s) {
     return gone;
 }
 
-/* Collective. Returns true if a save has failed, and for the same reason all later saves would
- * fail, too. A restart would only do harm then. Reports the reason in *err to dcp-run. */
+/* Collective. Returns true if a save has failed for a reason for which all later saves would fail,
+ * too. A restart would then only do harm. Reports the reason in *err to dcp-run. */
 static bool is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;
     if (status == DCP_ERR_COMM) return false;
@@ -295,7 +296,7 @@ bool step_saves_are_held(const step_saves *s) {
 
 /* Returns true if the ranks of the next start, on as many hosts or one fewer, will find everything
  * in the store. That is not certain if the path contains the rank or an environment variable: the
- * paths of the next start's ranks may differ from these. */
+ * paths of the next start's ranks may differ from the present paths. */
 static bool outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return true;

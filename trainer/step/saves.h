@@ -42,11 +42,11 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err);
 /* The saves of a run. A save is in flight during the next step or, with checkpoint.async=false,
  * happens between two steps. All functions are collective unless they say otherwise. */
 
-enum { STEP_SAVE_PHASES = 1024 }; /* the most that a trace stores of a save */
+enum { STEP_SAVE_PHASES = 1024 }; /* the most phases of a save that a trace stores */
 
 typedef struct step_saves {
     trainer *t;
-    uint64_t start_step; /* the step at which the run began, if that need not be saved */
+    uint64_t start_step; /* the step at which the run began; UINT64_MAX: it must be saved */
     bool saved_any;      /* this run has saved a step */
     bool failed;         /* the last save failed */
     bool lacks_space;    /* a save found no room; since then saves remove old steps */

@@ -37,11 +37,11 @@ typedef enum timeline_kind {
 
 typedef struct timeline_event {
     double begin, end;
-    uint16_t kind, lane; /* lane: separates gathers, and fills, that overlap */
+    uint16_t kind, lane; /* lane: separates overlapping gathers; of a fill: the store */
     int32_t which;       /* the unit; the step for a save or a fill; -1: none */
 } timeline_event;
 
-enum { TIMELINE_LANES = 16 }; /* further concurrent gathers share the last one */
+enum { TIMELINE_LANES = 16 }; /* further concurrent gathers share the last lane */
 
 typedef struct timeline {
     double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
