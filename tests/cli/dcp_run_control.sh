@@ -21,7 +21,7 @@ holds() { # PYTHON: an expression that is true of the answer, `a`
 
 mkdir "$dir/ckpt"
 gives 2 dcp-run ctl "$control" status
-tells "no dcp-run is there: $control"
+tells "no dcp-run is at $control: "
 gives 2 dcp-run ctl "$control"
 gives 2 dcp-run ctl "$control" dance
 gives 0 dcp-run ctl --help

@@ -50,7 +50,7 @@ expect_starts 2
 run -n 1 -- sh -c 'echo "the disk is full" >"$DCP_RUN_REASON"; exit 3'
 ends 3
 expect_starts 2
-says "giving up: restart 1 failed like the start before it, and another one would, too: the disk is full"
+says "giving up: restart 1 failed like the start before it, and another restart would fail, too: the disk is full"
 run -n 1 --max-restarts 2 -- sh -c 'echo "$$" >"$DCP_RUN_REASON"; exit 3'
 ends 3
 expect_starts 3

@@ -131,5 +131,6 @@ def check_clear(names=hosts.names):
 
 def restarts(text):
     """Returns what the lines about restarts report: where each one continued from, and the steps that it lost."""
-    found = re.findall(r"^dcp-run: start \d+: (?:step (\d+) from (.*?)|from the start); (\d+) steps? to compute again", text, re.M)
+    found = re.findall(r"^dcp-run: start \d+: (?:step (\d+) from (.*?)|from the beginning); "
+                       r"(\d+) steps? to compute again", text, re.M)
     return [(int(step or 0), origin, int(lost)) for step, origin, lost in found]

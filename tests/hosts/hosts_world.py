@@ -21,7 +21,8 @@ def run_with_a_killed_rank(name, least):
 
 def test_goes_on_with_the_next_number_of_ranks():
     text = run_with_a_killed_rank("ckpt", 2)
-    check("the ranks refuse to run as 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
+    check("the ranks refuse the number 3 on these hosts (see their messages); next: 2 ranks, spread evenly" in text,
+          text)
     check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
     check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # both worlds report it
     check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)

@@ -70,7 +70,7 @@ static void says_what_is_wrong_and_where(void **state) {
     refuses("n1 slots=5000\n", "from 0 to 4096");
     refuses("n1 slots=4294967297\n", "from 0 to 4096");
     refuses("n1 slots\n", "FILE:1: a value is missing at 'slots'");
-    refuses("n1 slots=1 slots=1\n", "the line has twice 'slots'");
+    refuses("n1 slots=1 slots=1\n", "a second value is given by 'slots'");
     refuses("n1 slots=4 max_slots=3\n", "max_slots");
     refuses("n1 boards=3\n", "unknown word 'boards'");
     refuses("/* two\nlines */\nn1 ranks=3\n", "FILE:3: unknown word 'ranks'");

@@ -611,7 +611,7 @@ static void ctl_asks_and_prints(void **state) {
     assert_no_more(control);
     launcher_control_close(control);
     assert_int_equal(run_ctl("status", NULL, NULL, NULL, said), 2);
-    assert_non_null(strstr(said, "no dcp-run is there"));
+    assert_non_null(strstr(said, "no dcp-run is at "));
 }
 
 int main(void) {

@@ -123,7 +123,7 @@ def test_without_room_for_a_second_step_training_continues():
         tool("dcp-inspect", "verify", step_path(1, f"{path}/ckpt"))
         done = subprocess.run([f"{BIN}/dcp-run", "-n", "1", "--", TRAINER, full], capture_output=True, text=True)
         check(done.returncode == 3 and "dcp-run: start 3" not in done.stderr, done.stderr)
-        check("and another one would, too: there is no room for another step" in done.stderr, done.stderr)
+        check("and another restart would fail, too: there is no room for another step" in done.stderr, done.stderr)
         check(done.stdout.count("step 2/12 ") == 1 and "could not save what it computed" in done.stderr,
               f"the second start trains, too: {done.stdout}{done.stderr}")
         subprocess.run(["mount", "-o", "remount,size=64m", path], check=True)

@@ -126,7 +126,7 @@ def test_a_resize_that_ranks_refuse_leaves_the_run_as_it_was():
     # It continues on as many ranks as before.
     run = Supervised(2, settings("pairs"), "fsdp.replicas=2", f"max_steps={100 * LAST}")
     run.wait_for(lambda: is_socket("pairs") and ctl("pairs", "status")["step"] > 1, "steps")
-    check("refuse to run as 3" in ctl("pairs", "resize", 3, expect=3), "a resize that the ranks refuse")
+    check("refuse the number 3" in ctl("pairs", "resize", 3, expect=3), "a resize that the ranks refuse")
     run.wait_for(lambda: ctl("pairs", "status")["state"] == "running", "the ranks as before")
     check(ctl("pairs", "status")["ranks"] == 2, "other ranks than before")
     ctl("pairs", "stop")

@@ -123,7 +123,7 @@ def test_an_interrupted_evaluation_is_made_up():
     for ranks in 1, 3:
         _, err = train(ranks, config(**{**stopped, "max_steps": step}, checkpoint={"dir": "stopped"},
                                      metrics="stopped.jsonl"))
-        check("was saved before its evaluation had ended: it is done now" in err, err)
+        check("was saved before its evaluation had ended: the evaluation is done now" in err, err)
         lines = metrics("stopped.jsonl")
         check([line["step"] for line in lines] == list(range(1, step + 1)), f"{lines}")
         check(evaluations("stopped.jsonl") == {k: v for k, v in evaluations("whole.jsonl").items() if k <= step},

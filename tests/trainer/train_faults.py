@@ -59,7 +59,8 @@ def stopped_by_bad_data():
                                          max_steps=100), expect=2)
         check(f"data.path: bad: token 5 of record {BAD} is 259" in err, err)
         ended[ranks] = steps(f"bad-{ranks}")
-        check(len(ended[ranks]) == 1 and f"step {ended[ranks][0]}, the last one before that, is saved in bad-{ranks}" in err,
+        check(len(ended[ranks]) == 1
+              and f"step {ended[ranks][0]}, the last one before the failure, is saved in bad-{ranks}" in err,
               f"{ended} {err}")
         check([line["step"] for line in metrics(f"bad-{ranks}.jsonl")] == list(range(1, ended[ranks][0] + 1)), err)
     last = ended[1][0]
@@ -79,7 +80,7 @@ def test_a_resumed_run_that_fails_at_once_keeps_its_step():
         train(2, configured("begun", data={**data, "path": "bad"}, train_batch_size=64, max_steps=last))
         _, err = train(2, configured("begun", data={**data, "path": "bad"}, train_batch_size=64, max_steps=100),
                        expect=2)
-        check(steps("begun") == [last] and "the last one before that" not in err, err)
+        check(steps("begun") == [last] and "the last one before the failure" not in err, err)
 
 
 def test_only_finite_parameters_are_saved_when_a_run_diverges():
@@ -91,7 +92,8 @@ def test_only_finite_parameters_are_saved_when_a_run_diverges():
                 over = {"optimizer": {"params": {"lr": rate, "weight_decay": 0 if saved else rate}},
                         "scheduler": {"type": "constant", "params": {"warmup_steps": 0}}}
                 _, err = train(ranks, configured(f"{name}-{ranks}", **over), expect=3)
-                said = "step 1, the last one before that, is saved" if saved else "step 1 has parameters that are not finite: it is not saved"
+                said = ("step 1, the last one before the failure, is saved" if saved
+                        else "step 1 has parameters that are not finite: it is not saved")
                 check("the run has diverged" in err and said in err and steps(f"{name}-{ranks}") == saved, err)
 
 
@@ -104,7 +106,8 @@ def test_batches_without_a_token_that_counts_are_skipped():
         lines = metrics(f"few-{ranks}.jsonl")
         skipped = sum(line.get("skipped_batches", 0) for line in lines)
         check(skipped > 0 and all(line["loss"] for line in lines), f"{lines}")
-        check(err.count("skipped; this message is not repeated") == 1 and f"{skipped} batches were skipped" in err, err)
+        check(err.count("counts for the loss; this message is not repeated") == 1
+              and f"{skipped} batches were skipped" in err, err)
         check(lines[-1]["tokens"] == (8 + skipped) * 4 * 32, f"{lines[-1]}")
     check(losses("few-1.jsonl") == losses("few-3.jsonl") and state(8, "few-1") == state(8, "few-3"),
           "ranks skip others")
@@ -134,7 +137,7 @@ def test_a_step_is_saved_whose_evaluation_cannot_be_read():
     os.truncate("cut", 4096)
     status = run.wait()
     err = run.text(run.err)
-    check(status == 3 and "step 200, the last one before that, is saved in cut-run" in err, f"{status} {err}")
+    check(status == 3 and "step 200, the last one before the failure, is saved in cut-run" in err, f"{status} {err}")
     check(steps("cut-run") == [200] and metrics("cut-run.jsonl")[-1]["step"] == 200, err)
 
 

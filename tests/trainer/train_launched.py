@@ -121,7 +121,7 @@ def test_an_unknown_option_of_the_launcher_is_final():
     start = Start("option", wrong, "-n", "2", "--", TRAINER, small, "checkpoint.dir=option")
     err = start.ends(2)
     check("no-such-option" in err + open(start.out.name).read(), err)
-    check("mpirun refuses its command line, as it says: mpirun -n 2" in err, err)
+    check("mpirun has printed why it refuses this command line: mpirun -n 2" in err, err)
     check(err.count("dcp-run: start 1, ") == 1 and "start 2" not in err, err)
 
 

@@ -74,7 +74,7 @@ def test_too_many_ranks_do_not_fit():
 def test_ranks_without_work_are_a_warning():
     cases.use(configured)
     _, err = train(1, "config.json", "--plan", "--ranks", "6")
-    check("warning: 2 of 6 ranks have nothing to compute: train_batch_size 4 by" in err, err)
+    check("warning: 2 of 6 ranks have nothing to compute: train_batch_size 4 divided by" in err, err)
     _, err = train(1, "config.json", "--plan", "--ranks", "4")
     check(not err, err)
 

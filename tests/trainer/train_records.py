@@ -69,7 +69,7 @@ def test_records_without_a_token_that_counts_are_refused():
                               "counts for the loss; unmask some"),
                              ("eval-masked", {"eval_path": "masked.safetensors"},
                               "data.eval_path: nothing in it counts for "
-                              "the loss; unmask some, or leave it out")):
+                              "the loss; unmask some targets, or leave the key out")):
         with cases.part(f"{name}"):
             configured(name, **data)
             for ranks in 1, 2:

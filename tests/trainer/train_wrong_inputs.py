@@ -65,8 +65,8 @@ def test_command_line():
     row(["--plot", "a.svg"], "--plot", "takes the drawing's name and one", "METRICS.jsonl")
     row(["--plot", "a.svg", "no.jsonl"], "no.jsonl", "cannot read", "give the metrics.jsonl of a run")
     row(["--plot", "a.svg", put("m.jsonl", "no\n")], "m.jsonl:1", "not a line of a metrics file",
-        "as training writes them")
-    row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "contains no step yet", "draw it after one")
+        "that dcp-train has written")
+    row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "contains no step yet", "draw it after the first step")
     dry("max_steps", '"max_steps"', "is not of the form", "key.path=value")
     dry('data={"path":"a","path":"b"}', "data", "a key in it is given twice", "drop one of them")
     row(["good.json", "--dry-run", "data.path=\udcff"], "data.path", "is not UTF-8", "write it in UTF-8")

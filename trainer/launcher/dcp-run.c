@@ -73,7 +73,8 @@ static bool has_refused_options(const launcher_start *start) {
         !launcher_mpirun_refuses(job->command))
         return false;
     fprintf(stderr,
-            "dcp-run: start %d failed with status %d: mpirun refuses its command line, as it says:",
+            "dcp-run: start %d failed with status %d: mpirun has printed why it refuses this "
+            "command line:",
             start->number, job->status);
     for (char *const *word = job->command; *word; word++) fprintf(stderr, " %s", *word);
     fputc('\n', stderr);
@@ -98,8 +99,10 @@ static int judge_status(const launcher_start *start) {
     if (start->is_killed || has_failed) return PROGRAM_FAILED;
     if (start->end_request >= RANKS_END_STOP) return status;
     if (!job->launched || !launcher_end_report_has(&job->end_report, status)) {
-        fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start->number,
-                status, job->launched ? "MPI's" : "mpirun's");
+        fprintf(stderr,
+                "dcp-run: start %d failed with status %d, which is that of %s, not of a "
+                "rank\n",
+                start->number, status, job->launched ? "MPI" : "mpirun");
         return PROGRAM_FAILED;
     }
     return status;
@@ -245,8 +248,8 @@ static bool is_worth_another(launcher_run *run) {
     const bool repeats = *run->reason_before && strcmp(run->reason_before, told->reason) == 0;
     if (repeats && budget->used > 1) {
         fprintf(stderr,
-                "dcp-run: giving up: restart %d failed like the start before it, and another one "
-                "would, too: %s\n",
+                "dcp-run: giving up: restart %d failed like the start before it, and another "
+                "restart would fail, too: %s\n",
                 before, told->reason);
         return false;
     }
@@ -318,8 +321,9 @@ static bool go_back(launcher_run *run) {
     if (start->status != PROGRAM_USAGE || !before || before == ranks) return false;
     if (launcher_recovery_has_stepped(&run->recovery)) return false;
     if (launcher_cluster_resize(run->cluster, before, why, sizeof why) != 0) return false;
-    snprintf(why, sizeof why, "the ranks refuse to run as %d, as their messages say; back to %d",
-             ranks, before);
+    snprintf(why, sizeof why,
+             "the ranks refuse the number %d (see their messages); the run goes back to %d", ranks,
+             before);
     fprintf(stderr, "dcp-run: %s\n", why);
     launcher_requests_refuse_resize(run, why);
     return true;
@@ -334,9 +338,10 @@ static bool try_others(launcher_run *run) {
     if (start->status != PROGRAM_USAGE || launcher_recovery_has_stepped(&run->recovery) ||
         !run->has_trained || !launcher_cluster_refused(run->cluster, next, sizeof next))
         return false;
-    fprintf(stderr,
-            "dcp-run: the ranks refuse to run as %d there, as their messages say; next: %s\n",
-            start->placement.ranks, next);
+    fprintf(
+        stderr,
+        "dcp-run: the ranks refuse the number %d on these hosts (see their messages); next: %s\n",
+        start->placement.ranks, next);
     return true;
 }
 

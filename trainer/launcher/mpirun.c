@@ -41,14 +41,15 @@ int launcher_slurm_check(void) {
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!launcher_program_exists(needed[i]))
             return program_fail(PROGRAM_FAILED,
-                                "this is Slurm job %s, and %s, which starts ranks on its nodes, is "
-                                "not in PATH: install Slurm's client programs, or name hosts by "
+                                "this is Slurm job %s, but %s, which dcp-run needs to start ranks "
+                                "on the job's nodes, is not in PATH: install Slurm's client "
+                                "programs, or name hosts by "
                                 "--hosts",
                                 getenv("SLURM_JOB_ID"), needed[i]);
     if (query_scontrol(ping, text, sizeof text) == 0) return 0;
     return program_fail(PROGRAM_FAILED,
                         "this is Slurm job %s, and no controller of Slurm answers ('scontrol "
-                        "ping'): start slurmctld, or outside of a job unset SLURM_JOB_ID",
+                        "ping'): start slurmctld; outside of a job, unset SLURM_JOB_ID",
                         getenv("SLURM_JOB_ID"));
 }
 
@@ -337,8 +338,8 @@ static int find_plain_self(char self[PATH_MAX]) {
     find_self(self);
     if (*self && is_plain(self)) return 0;
     fprintf(stderr,
-            "dcp-run: a shell on another host could not use dcp-run's path, %s: install it where "
-            "the path has only letters, digits and / . _ + -\n",
+            "dcp-run: a shell on another host could not use dcp-run's path, %s: install dcp-run "
+            "where its path has only letters, digits and / . _ + -\n",
             self);
     return -1;
 }

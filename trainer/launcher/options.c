@@ -32,8 +32,8 @@ static const char notes[] =
     "After a failure, once this run has published a step in DIR, the ranks find DCP_RUN_RESTART=1\n"
     "in their environment: dcp-train then continues from the newest step, and ignores\n"
     "checkpoint.resume and checkpoint.overwrite.\n"
-    "If the ranks write a reason to the file $DCP_RUN_REASON, a restart would fail in the same\n"
-    "way (dcp-train: a full disk at the end, a loss that diverges): only one is tried.";
+    "The ranks write a reason to the file $DCP_RUN_REASON if a restart would fail in the same\n"
+    "way (dcp-train: a full disk at the end, a loss that diverges): then only one is tried.";
 static const char statuses[] =
     "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) of PROGRAM, without a restart;\n"
     "2 wrong usage; 3 failure with no restart left; 75 saved, to be run again.";

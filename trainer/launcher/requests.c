@@ -115,7 +115,10 @@ static void request_end(launcher_run *run, ranks_end_request how) {
 
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks) {
     if (run->start.end_request == RANKS_END_REQUEUE) return;
-    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, to be run again\n", why);
+    fprintf(stderr,
+            "dcp-run: %s: asking the ranks to save and end, so that the run can be started again "
+            "later\n",
+            why);
     run->start.spares_ranks = spares_ranks;
     request_end(run, RANKS_END_REQUEUE);
 }
@@ -145,7 +148,8 @@ static void request_stop(launcher_run *run, int signal) {
 void launcher_requests_plan(launcher_run *run, const char *why) {
     launcher_start *start = &run->start;
     if (start->end_request != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
-    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, so that others can continue\n",
+    fprintf(stderr,
+            "dcp-run: %s: asking the ranks to save and end, so that other ranks can continue\n",
             why);
     start->handed_over = true;
     launcher_recovery_notice(run, 0, program_now_s(), true);

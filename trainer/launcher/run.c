@@ -89,8 +89,8 @@ static void print_line(launcher_run *run) {
     fprintf(stderr,
             "dcp-run: start %d: %s; %" PRId64 " %s to compute again; noticed %.2f s, ended %.2f, "
             "started %.2f, rebuilt %.2f, loaded %.2f, first step %.2f: %.2f s\n",
-            run->start.number, *resumed ? resumed : "from the start", lost, plural_of_step(lost),
-            r->noticed_at - r->alive_at, r->ended_at - r->noticed_at,
+            run->start.number, *resumed ? resumed : "from the beginning", lost,
+            plural_of_step(lost), r->noticed_at - r->alive_at, r->ended_at - r->noticed_at,
             at[RANKS_PHASE_READY] - r->ended_at, at[RANKS_PHASE_REBUILT] - at[RANKS_PHASE_READY],
             at[RANKS_PHASE_LOADED] - at[RANKS_PHASE_REBUILT],
             at[RANKS_PHASE_STEPPED] - at[RANKS_PHASE_LOADED], sum);

@@ -104,10 +104,11 @@ static void save_before_failure(loop *l) {
         ranks_info(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
                    step);
     else if (step_saves_finish(&l->saves, &err) == DCP_OK)
-        ranks_info(t->rank, "step %" PRIu64 ", the last one before that, is saved in %s", step,
-                   t->c->dir);
+        ranks_info(t->rank, "step %" PRIu64 ", the last one before the failure, is saved in %s",
+                   step, t->c->dir);
     else
-        ranks_info(t->rank, "step %" PRIu64 ", the last one before that, could not be saved: %s",
+        ranks_info(t->rank,
+                   "step %" PRIu64 ", the last one before the failure, could not be saved: %s",
                    step, err.message);
 }
 
@@ -176,7 +177,8 @@ static int make_up_evaluation(loop *l) {
     dcp_error err;
     if (!t->state->owes_evaluation || !t->eval_samples) return PROGRAM_DONE;
     ranks_info(t->rank,
-               "step %" PRIu64 " was saved before its evaluation had ended: it is done now",
+               "step %" PRIu64
+               " was saved before its evaluation had ended: the evaluation is done now",
                t->state->step);
     const int status = step_evaluate(t, &e, &err);
     if (status != DCP_OK) return end_failed(l, status, &err);

@@ -124,7 +124,7 @@ static int fail_held(int fd, const char *path, dcp_error *err) {
         snprintf(who, sizeof who, "process %d", (int)held.l_pid);
     return core_fail(err, DCP_ERR_BUSY,
                      "metrics: %s is written by %s; two runs would mix their lines: name another "
-                     "file, or wait for its end",
+                     "file, or wait until that process has ended",
                      path, who);
 }
 

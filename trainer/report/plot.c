@@ -192,7 +192,7 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
         json_t *line = parse_line(text, (size_t)n);
         if (!series_add_line(s, line) && text[n - 1] == '\n')
             status = core_fail(err, DCP_ERR_ARG,
-                               "%s:%zu: not a line of a metrics file, as training writes them",
+                               "%s:%zu: not a line of a metrics file that dcp-train has written",
                                path, number);
         json_decref(line);
     }
@@ -215,7 +215,8 @@ static int series_read(const char *path, plot_series *out, dcp_error *err) {
     const int status = read_lines(file, path, out, err);
     fclose(file);
     if (status != DCP_OK || out->n) return status;
-    return core_fail(err, DCP_ERR_ARG, "%s: contains no step yet; draw it after one", path);
+    return core_fail(err, DCP_ERR_ARG, "%s: contains no step yet; draw it after the first step",
+                     path);
 }
 
 static void series_free(plot_series *s) {
@@ -235,7 +236,7 @@ typedef struct plot_panel {
 
 static const plot_panel panels[PANELS] = {
     {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, false, true, 0},
-    {"tokens per second (of images and vectors: samples)",
+    {"tokens per second (for images and vectors: samples)",
      SERIES_TOKENS_PER_S,
      SERIES_STEP,
      {0},

@@ -127,7 +127,7 @@ static void warn_unbalanced(void *ctx, int rank, report_balance_kind kind, int i
     else if (kind == REPORT_BALANCE_SLOW)
         ranks_warn(0,
                    "rank %d is slow: over the last %d steps it took %.2f times the other ranks' "
-                   "mean to compute a micro-batch",
+                   "mean time to compute a micro-batch",
                    rank, REPORT_BALANCE_STEPS, ratio);
     else
         ranks_warn(0,
@@ -276,10 +276,11 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
 static void warn_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
-                   "step %" PRIu64 ": %" PRIu64
-                   " %s nothing that counts for the loss, skipped; this message is not repeated, "
-                   "and the number is reported at the end of the run",
-                   v->step, v->skipped, v->skipped == 1 ? "batch had" : "batches had");
+                   "step %" PRIu64 ": %" PRIu64 " %s counts for the loss; this message is not "
+                   "repeated, and the number of skipped batches is reported at the end of the run",
+                   v->step, v->skipped,
+                   v->skipped == 1 ? "batch is skipped, because nothing in it"
+                                   : "batches are skipped, because nothing in them");
     r->skipped += v->skipped;
 }
 

@@ -151,7 +151,7 @@ void setup_idle_warn_of_ranks(const config *c, int rank, int world) {
     if ((uint64_t)world > micro_batches)
         ranks_warn(rank,
                    "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
-                   " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
+                   " divided by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
                    " micro-batches per step; a smaller micro-batch or a larger batch makes more",
                    (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
 }

@@ -140,12 +140,13 @@ static bool is_full(const room_needs *n) { return n->there < 2 && n->unused < n-
 static int fail_full(const room_needs *n, dcp_error *err) {
     char step[32], unused[32];
     ranks_launcher_report(0, SETUP_NO_ROOM);
-    return core_fail(err, DCP_ERR_NO_SPACE,
-                     "%s: a step takes %s, and %s are free in %s: the last start could not save "
-                     "what it computed, and this one could not either; free space there or choose "
-                     "another folder",
-                     n->name, program_bytes_text(n->step, step),
-                     program_bytes_text(n->unused, unused), n->folder);
+    return core_fail(
+        err, DCP_ERR_NO_SPACE,
+        "%s: a step takes %s, and %s are free in %s: the last start could not save "
+        "what it computed, and this start could not, either; free space there or choose "
+        "another folder",
+        n->name, program_bytes_text(n->step, step), program_bytes_text(n->unused, unused),
+        n->folder);
 }
 
 int setup_space_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err) {
@@ -160,7 +161,7 @@ int setup_space_check(const config *c, const fsdp_layout *layout, int hosts, dcp
         char step[32], all[32], unused[32];
         ranks_warn(0,
                    "%s: a step takes %s, and the %" PRIu64
-                   " that will exist at once take %s; %" PRIu64
+                   " steps that will exist at once take %s; %" PRIu64
                    " exist now, and %s are free for more in %s: %s",
                    s->name, program_bytes_text(s->step, step), s->steps,
                    program_bytes_text(s->steps * s->step, all), s->there,

@@ -117,7 +117,7 @@ static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t se
     const int status = measure_all(c, m, ranks, sequence, bytes, &libraries, err);
     if (status != DCP_OK) return status;
     printf("\nmemory of a rank on a GPU of its own, MiB\n");
-    printf("  %-46s %12.2f\n", "of CUDA and NCCL, in each of these", setup_mib(libraries));
+    printf("  %-46s %12.2f\n", "CUDA and NCCL, included in each of these", setup_mib(libraries));
     for (size_t i = 0; i < WAYS; i++)
         if (i == 0 || bytes[i] != bytes[i - 1])
             printf("  %-46s %12.2f\n", ways[i].name, setup_mib(bytes[i]));
@@ -188,7 +188,7 @@ static void print_memory(const setup_memory *m, bool is_on_host, int ranks, int 
                 {"program", m->program},
                 {"together", setup_memory_sum(m)},
                 {"shared by a group", m->shared},
-                {"never read of that", m->unread},
+                {"shared, never read", m->unread},
                 {"staging, at most", m->staging},
                 {is_on_host ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
     const uint64_t own = setup_memory_sum(m) + m->staging + (is_on_host ? m->offloaded : 0);
@@ -224,7 +224,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->layout->total_params, plan->layout->trained_params, plan->layout->n, ranks,
            ranks == 1 ? "rank" : "ranks", plan->strategy.replicas,
            plan->strategy.replicas == 1 ? "group that holds the state"
-                                        : "groups that hold the state each",
+                                        : "groups, each of which holds the state",
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 

@@ -311,7 +311,7 @@ static int check_data(const trainer *t, dcp_error *err) {
     if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
     return core_fail(err, DCP_ERR_IO,
                      "data.path: %s no longer holds the samples that the run was trained on: "
-                     "restore them, or start the run again, and it continues with these",
+                     "restore them, or start the run again to continue with the present samples",
                      t->c->data_path);
 }
 

@@ -68,9 +68,9 @@ int step_evaluate_check(const trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MAX_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
     if (counted[0] > 0) return DCP_OK;
-    return core_fail(
-        err, DCP_ERR_ARG,
-        "data.eval_path: nothing in it counts for the loss; unmask some, or leave it out");
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.eval_path: nothing in it counts for the loss; unmask some targets, or "
+                     "leave the key out");
 }
 
 uint64_t step_evaluate_micro_batches(const trainer *t) {

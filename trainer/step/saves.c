@@ -279,8 +279,8 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
     if (status != DCP_OK)
         core_fail(err, status,
                   status == DCP_ERR_COMM
-                      ? "the save before it failed, and ranks cannot communicate any more"
-                      : "the save before it failed, and this one would, too");
+                      ? "the previous save failed, and ranks cannot communicate any more"
+                      : "the previous save failed, and this one would fail, too");
     else if (!step_saves_are_complete(s))
         status = save_last(s, err);
     timeline_add(&s->t->tl, TIMELINE_STALL, -1, begin, MPI_Wtime());
@@ -323,7 +323,7 @@ int step_saves_hand_over(step_saves *s, dcp_error *err) {
     const uint64_t step = t->state->step;
     size_t store;
     int status = wait_for_flight(s);
-    if (status != DCP_OK) return core_fail(err, status, "the save before it failed");
+    if (status != DCP_OK) return core_fail(err, status, "the previous save failed");
     status = choose_store(t, &store, err);
     if (status != DCP_OK || step == s->start_step || dcp_tiers_has(t->stores, store, step))
         return status;

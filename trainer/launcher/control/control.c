@@ -104,7 +104,9 @@ static const char *parse_request(const char *line, size_t bytes, launcher_reques
     json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
     const char *ask = json_string_value(json_object_get(json, "ask"));
     const json_t *ranks = json_object_get(json, "ranks");
-    const char *why = "not a request: {\"ask\": \"status\"}, \"save\", \"resize\" or \"stop\"";
+    const char *why =
+        "not a request: send {\"ask\": WHAT}, with \"status\", \"save\", \"resize\" or "
+        "\"stop\" for WHAT";
     for (size_t i = 0; ask && i < sizeof words / sizeof *words; i++) {
         if (strcmp(ask, words[i]) != 0) continue;
         out->what = (launcher_request_kind)i;
@@ -174,7 +176,7 @@ static void accept_client(launcher_control *control) {
     const int fd = accept4(control->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     if (!launcher_socket_is_of_owner(fd)) {
-        turn_away(fd, "this run is another user's");
+        turn_away(fd, "this run belongs to another user");
         return;
     }
     control_client *client = find_place(control);

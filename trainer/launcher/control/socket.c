@@ -245,7 +245,8 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     if (strcmp(found->host, host) != 0)
         return explain(LAUNCHER_OCCUPIED, why,
                        "process %ld on %s supervises this run, or was killed: this file system has "
-                       "no locks to show which; if the process is gone, remove %.500s",
+                       "no locks, which would show whether it is alive; if the process is gone, "
+                       "remove %.500s",
                        found->pid, found->host, path);
     if (is_answered(found->at, &pid)) return explain_taken(path, pid, host, why);
     return LAUNCHER_LISTENS;
@@ -440,7 +441,7 @@ static int connect_by_file(const char *path, char *at, char *why) {
 static int find_socket(const char *path, char *at, char *why) {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return explain(LAUNCHER_UNREACHABLE, why, "no dcp-run is there: %.500s: %s", path,
+        return explain(LAUNCHER_UNREACHABLE, why, "no dcp-run is at %.500s: %s", path,
                        strerror(errno)),
                -1;
     if (is_others(path, &st, why)) return -1;

@@ -301,12 +301,12 @@ static int read_hosts(launcher_cluster *c) {
 static int check_limits_given(const launcher_cluster_options *o) {
     if (o->min > o->ranks)
         return program_refuse(
-            "--min %d is above -n %d: it is the minimum number of ranks of a restart", o->min,
-            o->ranks);
+            "--min %d is above -n %d: --min must be at most the number of ranks of the first start",
+            o->min, o->ranks);
     if (o->max && o->max < o->ranks)
-        return program_refuse(
-            "--max %d is below -n %d: it is the maximum number of ranks of a restart", o->max,
-            o->ranks);
+        return program_refuse("--max %d is below -n %d: --max must be at least the number of ranks "
+                              "of the first start",
+                              o->max, o->ranks);
     return 0;
 }
 
@@ -316,11 +316,11 @@ static int check_slots(const launcher_cluster *c) {
     const char *more = o->hosts_file ? "write 'slots=N' after the names; a name alone is one slot"
                                      : "request as many tasks (sbatch --ntasks)";
     if (lowest_ranks(c) > slots)
-        return program_refuse("--min %d is above the number of slots of %s, %d: %s",
+        return program_refuse("--min %d is above the number of slots of %s, which is %d: %s",
                               lowest_ranks(c), source_of(c), slots, more);
     if (o->ranks > slots && !is_shrinking(c))
-        return program_refuse("-n %d is above the number of slots of %s, %d: %s, or "
-                              "--on-failure shrink to begin with those",
+        return program_refuse("-n %d is above the number of slots of %s, which is %d: %s, or "
+                              "use --on-failure shrink to begin with as many ranks as slots",
                               o->ranks, source_of(c), slots, more);
     if (o->ranks > slots)
         program_note("%s has %d slots, so the run begins with as many ranks, not with %d",

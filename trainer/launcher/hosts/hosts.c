@@ -226,7 +226,7 @@ static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
         return refuse_line(r, "cannot use", name, "name the hosts to use, one per line");
     if (name[0] == '-') /* ssh would parse it as an option */
-        return refuse_line(r, "not a host name", name, "it begins with a letter or digit");
+        return refuse_line(r, "not a host name", name, "it must begin with a letter or digit");
     if (strchr(name, '@'))
         return refuse_line(r, "a user is not accepted, as in", name,
                            "write only the host, and its user into ~/.ssh/config");
@@ -235,8 +235,9 @@ static int check_host_name(const hosts_reader *r, const char *name) {
         return refuse_line(r, "not a host name", name, "write the slots as 'slots=N'");
     for (const char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("-.", *c))
-            return refuse_line(r, "not a host name", name,
-                               "it has letters, digits, dots and hyphens, then 'slots=N'");
+            return refuse_line(
+                r, "not a host name", name,
+                "it may contain letters, digits, dots and hyphens; 'slots=N' may follow");
     return 0;
 }
 
@@ -260,7 +261,8 @@ static int take_value(const hosts_reader *r, const char **at, const char *key, i
     take_word(at, " \t\r\f\v=", word);
     const long number = strtol(word, &end, 10);
     if (end == word || *end != '\0' || number < 0 || number > LAUNCHER_SLOTS_MAX)
-        return refuse_line(r, "not a number of slots", word, "it is a whole number from 0 to 4096");
+        return refuse_line(r, "not a number of slots", word,
+                           "it must be a whole number from 0 to 4096");
     *value = (int)number;
     return 0;
 }
@@ -283,13 +285,14 @@ static int read_slots(const hosts_reader *r, const char *at, int *slots, int *mo
         int *value = is_one_of(key, counts) ? slots : is_one_of(key, limits) ? most : NULL;
         if (!value)
             return refuse_line(r, "unknown word", key,
-                               "what may follow a name is 'slots=N' and 'max_slots=N'");
-        if (*value >= 0) return refuse_line(r, "the line has twice", key, "keep one of them");
+                               "only 'slots=N' and 'max_slots=N' may follow a name");
+        if (*value >= 0) return refuse_line(r, "a second value is given by", key, "keep only one");
         const int status = take_value(r, &at, key, value);
         if (status != 0) return status;
     }
     if (*slots >= 0 && *most >= 0 && *most < *slots)
-        return refuse_line(r, "more slots than", "max_slots", "that is their limit");
+        return refuse_line(r, "more slots than", "max_slots",
+                           "'slots' must be at most 'max_slots'");
     return 0;
 }
 
@@ -302,7 +305,7 @@ static int mention_host(hosts_reader *r, const char *name, int slots) {
         return program_refuse("%s:%d: more than %d hosts", r->path, r->line, LAUNCHER_HOSTS_MAX);
     if (i < out->n) {
         if (slots >= 0)
-            return refuse_line(r, "slots for a host that was named before", name,
+            return refuse_line(r, "an earlier line also names", name,
                                "name it once, with 'slots=N'");
         if (out->at[i].slots < LAUNCHER_SLOTS_MAX) out->at[i].slots++;
         return 0;
