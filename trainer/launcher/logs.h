@@ -55,11 +55,11 @@ void launcher_output_started(launcher_output *output);
  * slow console delays reading. */
 int launcher_output_fd(const launcher_output *output);
 
-/* Reads what has arrived, and writes it to the files and the console. Never waits for either. If a
- * console accepts nothing, reading stops once too many lines wait for it. If that lasts for some
- * seconds, reading continues, and lines are left out on the console (and counted), but not in the
- * files. To be called when the descriptor is readable, and about once per second. Returns false if
- * both pipes have ended and everything is written. */
+/* Reads what has arrived, and writes it to the files and the console. Never waits for the files or
+ * the console. If a console accepts nothing, reading stops once too many lines wait for it. If that
+ * lasts for some seconds, reading continues, and lines are left out on the console (and counted),
+ * but not in the files. To be called when the descriptor is readable, and about once per second.
+ * Returns false if both pipes have ended and everything is written. */
 bool launcher_output_forward(launcher_output *output);
 
 /* Writes stacks to stderr and to DIR/start-K/stacks.log. `output` may be NULL: only stderr. */

@@ -13,9 +13,9 @@
 
 /* Slurm, if dcp-run runs in a Slurm job. dcp-run queries Slurm through Slurm's own programs. */
 
-/* Checks whether processes can be started on the other nodes of the Slurm job, if it has any. To be
- * called before the first start. Returns 0, or PROGRAM_FAILED after a message if srun or scontrol
- * is missing, or if no controller answers. */
+/* Checks whether processes can be started on the other nodes of the Slurm job, if there are other
+ * nodes. To be called before the first start. Returns 0, or PROGRAM_FAILED after a message if srun
+ * or scontrol is missing, or if no controller answers. */
 int launcher_slurm_check(void);
 
 /* Sets the environment variables that srun requires when mpirun starts it. To be called in the

@@ -184,8 +184,8 @@ static int move_aside(const char *path, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns true if the lines up to the run's step are its history: its own, or those of the run that
- * it continues. */
+/* Returns true if the lines up to the run's step are its history: lines of the run itself, or of
+ * the run that it continues. */
 static bool is_history(const metrics_content *c, const report_file_run *run) {
     return c->kept > 0 && (strcmp(c->run, run->name) == 0 || strcmp(c->run, run->before) == 0);
 }

@@ -94,8 +94,8 @@ static double measure_rate(kernels *k, kernels_type type, float *memory, size_t 
     return flop * products / passed;
 }
 
-/* Fills memory with normally distributed numbers of `type`, the same few repeated. Zeros are
- * unsuitable: products of zeros need less power, and therefore less time. */
+/* Fills memory with normally distributed numbers of `type`: PIECE_ELEMS numbers, repeated. Zeros
+ * are unsuitable: products of zeros need less power, and therefore less time. */
 static void fill_operands(kernels *k, kernels_type type, char *memory, size_t bytes) {
     float wide[PIECE_ELEMS];
     uint16_t narrow[PIECE_ELEMS];

@@ -228,8 +228,8 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
-/* Prints the number of a talker's parameters without those of its code predictor, as publications
- * often give it. */
+/* Prints the number of a talker's parameters without those of its code predictor. Publications
+ * often give this number. */
 static void print_talker(const fsdp_layout *layout) {
     static const char predictor[] = "talker.code_predictor.";
     uint64_t others = 0;

@@ -1,6 +1,7 @@
 /* Signals are blocked in all threads, and one thread waits for them. There are no signal handlers,
- * because oneDNN's matrix products use the stack pointer as an additional register. Meanwhile, the
- * stack pointer may point into the heap, and the kernel would write a handler's frame there. */
+ * because oneDNN's matrix products use the stack pointer as an additional register. During such a
+ * product, the stack pointer may point into the heap, and the kernel would write a handler's frame
+ * there. */
 #include "step/external_requests.h"
 
 #include <pthread.h>

@@ -40,7 +40,7 @@ bool step_prove_is_due(const trainer *t);
 int step_prove(const trainer *t, uint64_t *id, dcp_error *err);
 
 /* The saves of a run. A save is in flight during the next step or, with checkpoint.async=false,
- * happens between two steps. All functions are collective unless they say otherwise. */
+ * happens between two steps. All functions are collective unless their comments say otherwise. */
 
 enum { STEP_SAVE_PHASES = 1024 }; /* the most phases of a save that a trace stores */
 
@@ -51,10 +51,10 @@ typedef struct step_saves {
     bool failed;         /* the last save failed */
     bool lacks_space;    /* a save found no room; since then saves remove old steps */
     int reported_status; /* the status of the last failure that was reported */
-    dev_t device;   /* on rank 0: of checkpoint.dir at the start, to detect that it was moved */
-    ino_t inode;    /* likewise; 0: unknown */
-    step_slow slow; /* the slow rank, and the saves that waited for it */
-    bool in_flight; /* a save of flight_step is in flight */
+    dev_t device;        /* on rank 0: identifies checkpoint.dir at the start, to detect a move */
+    ino_t inode;         /* identifies it together with `device`; 0: unknown */
+    step_slow slow;      /* the slow rank, and the saves that waited for it */
+    bool in_flight;      /* a save of flight_step is in flight */
     uint64_t flight_step;
     /* With a trace: the phases of the save in flight, stored by the thread that saves. */
     struct {

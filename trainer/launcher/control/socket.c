@@ -295,8 +295,8 @@ static int listen_and_link(launcher_socket *s) {
     return errno = code, failed;
 }
 
-/* Listens at the path itself. Returns true if no socket can be made there, so it must be elsewhere;
- * otherwise false, and sets *result. */
+/* Listens at the path itself. Returns true if no socket can be made there, so one must be made
+ * elsewhere. Otherwise sets *result, and returns false. */
 static bool listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
     if (*result != LAUNCHER_LISTENS) return false;
