@@ -33,11 +33,11 @@ typedef struct program_command {
     const char *usage;             /* what follows the name; one line per form */
     const char *about;             /* the common use, and what the program does */
     const program_option *options; /* without --help, --version, --json and --dry-run */
-    bool *json;                    /* if set, --json exists; then arguments must be UTF-8 */
-    bool *dry_run;                 /* if set, --dry-run exists */
+    bool *json;                    /* not NULL: --json exists; with it, arguments must be UTF-8 */
+    bool *dry_run;                 /* not NULL: --dry-run exists */
     const char *notes;             /* lines after the options; NULL: none */
-    const char *statuses;          /* lines about the exit status; NULL: the lines of the tools */
-    bool stops;                    /* adds PROGRAM_STOPPED to the lines of the tools */
+    const char *statuses;          /* lines about the exit status; NULL: the usual line */
+    bool stops;                    /* adds PROGRAM_STOPPED to the usual line */
     /* the first argument ends the options; the rest belongs to another program */
     bool ends_at_first;
 } program_command;

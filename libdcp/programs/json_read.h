@@ -12,7 +12,7 @@
  * has to skip. Returns 0 if there is none, as usual. */
 size_t program_json_mark(const char *text, size_t bytes);
 
-/* Explains why jansson has refused a text at `where`. If that line contains Infinity, -Infinity or
- * NaN, which JSON does not have, returns this word and sets where->column to its column. Returns
- * NULL if the text was refused for another reason. */
+/* Explains why jansson has refused a text at `where`. If the line of `where` contains Infinity,
+ * -Infinity or NaN, which JSON does not have, returns this word and sets where->column to its
+ * column. Returns NULL if the text was refused for another reason. */
 const char *program_json_infinite(const char *text, size_t bytes, json_error_t *where);

@@ -1,4 +1,4 @@
-/* Decides by their names which files of a Hugging Face folder belong to a model. */
+/* Decides which files of a Hugging Face folder belong to a model, by the names of the files. */
 #pragma once
 
 #include <stdbool.h>

@@ -19,7 +19,7 @@ enum {
 /* Prints "<program>: <message>" on stderr and returns `exit_status`. <program> is the last part of
  * argv[0]. The message is printed as one line, whatever text it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* Do the same for PROGRAM_USAGE, and for a lack of memory. */
+/* Do the same with PROGRAM_USAGE; and with PROGRAM_FAILED and the message "out of memory". */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
 int program_no_memory(void);
 /* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE for a path that

@@ -326,7 +326,7 @@ static json_int_t member_number(const json_t *object, const char *key) {
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* Removes "shard" from a shard's JSON and checks it. */
+/* Checks the member "shard" of a shard's JSON and removes it. Copies its state_id to `id`. */
 static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, char *id,
                        dcp_error *err) {
     const char *path = ckpt->files[number].path;

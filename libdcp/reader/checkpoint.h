@@ -67,7 +67,7 @@ typedef struct reader_view {
     uint64_t *packed;
 } reader_view;
 
-/* The block of a dataset that was read last. */
+/* The most recently read block, and the row of its dataset. */
 typedef struct reader_block_cache {
     unsigned char *data;
     const format_row *row; /* NULL: the cache is empty */
@@ -94,7 +94,7 @@ struct dcp_checkpoint {
     reader_user *user; /* a load in flight; NULL: no load */
     char *path;
     struct format_hold *hold; /* holds the folder at `path`; NULL: this rank could not open it */
-    /* the folder was found, but had lost its name by the time it was opened */
+    /* the folder was found, but had lost its name when this rank opened it */
     bool gone;
     uint64_t step;
     dcp_layout layout;
@@ -126,8 +126,8 @@ int reader_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err)
 /* Waits for the load in flight, if any. */
 void reader_checkpoint_wait(dcp_checkpoint *ckpt);
 
-/* Returns true if the folder that this rank found was no longer a step of the directory when the
- * hold was acquired: it had lost its name, or a writer had begun to take it away. */
+/* Returns true if the folder that this rank found is no longer a step of the directory: it has lost
+ * its name, or a writer has begun to remove it. */
 bool reader_checkpoint_is_gone(const dcp_checkpoint *ckpt);
 
 const reader_tensor *reader_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);

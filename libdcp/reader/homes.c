@@ -63,8 +63,8 @@ static void put_facts(const format_userblock *ub, uint64_t *facts) {
     memcpy(facts, all, sizeof all);
 }
 
-/* Builds a user block from the words that another rank sent, and checks it with its usual
- * decoder. */
+/* Builds a user block from the words that another rank sent, and checks it with the decoder of
+ * files' user blocks. */
 static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *facts,
                       dcp_error *err) {
     unsigned char bytes[USERBLOCK_BYTES];
@@ -98,7 +98,8 @@ static void place_facts(const dcp_checkpoint *ckpt, reader_alltoall *alltoall) {
                 put_facts(&ckpt->files[f].ub, reader_alltoall_reserve(alltoall, r, FACTS));
 }
 
-/* Removes the user blocks from the received messages, which then contain only rows. */
+/* Sets the user blocks of the files that other ranks read, and removes all user blocks from the
+ * received messages, which then contain only rows. */
 static int take_all_facts(dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_error *err) {
     const size_t ranks = (size_t)ckpt->comm->size;
     uint64_t *in = (uint64_t *)(void *)alltoall->in.data, words = 0, kept = 0;
@@ -138,7 +139,7 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
         const reader_tensor *t = reader_checkpoint_lookup(ckpt, own->names.list[i].path);
         if (!t)
             status = core_fail(err, DCP_ERR_MISMATCH, "a rank lost a tensor's name");
-        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* rows' sizes depend on it */
+        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* ndim determines row sizes */
             status = reader_join_fail_shape(ckpt, t->tensor.path, err);
         numbers[i] = t ? (size_t)(t - ckpt->tensors) : 0;
     }
@@ -222,7 +223,7 @@ static int by_file(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Joins the rows of the tensors whose home this rank is. */
+/* Joins the rows of the tensors whose home is this rank. */
 static int join_rows(dcp_checkpoint *ckpt, const size_t *first, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = (size_t)ckpt->comm->rank; i < ckpt->n_tensors && !status;
@@ -309,8 +310,8 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
 }
 
 /* Allocates the words that ranks exchange: the numbers of all tensors; the READER_DIGEST_WORDS of
- * rank 0; one bit per rank, set if the step is gone there; COMM_XOR_SCRATCH. Returns NULL if memory
- * is short. */
+ * rank 0; one bit per rank, set if the step is gone on that rank; COMM_XOR_SCRATCH. Returns NULL if
+ * memory is short. */
 static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
     return calloc(NUMBERS * ckpt->n_tensors + READER_DIGEST_WORDS +
                       2 * COMM_XOR_SCRATCH(ckpt->comm->size),
@@ -339,7 +340,7 @@ static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, bo
     return comm_agree(ckpt->comm, status, err);
 }
 
-/* Puts a copy of the rows of which this rank is the home into the message to each rank. */
+/* Copies the rows whose home is this rank into the message to each rank. */
 static int place_copies(const dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_error *err) {
     int status = DCP_OK, size = ckpt->comm->size;
     for (int placing = 0; placing < 2 && !status; placing++) {

@@ -104,7 +104,7 @@ static int is_row(format_file *file, uint64_t i, const char *path, bool *is, fou
     return status;
 }
 
-/* Finds the row with that path, if it exists. Tries the row after the previously found one
+/* Finds the row whose path is `path`, if it exists. Tries the row after the previously found one
  * first. */
 static int find_row(format_file *file, const char *path, uint64_t *at, bool *is, found_row *row,
                     dcp_error *err) {
@@ -124,7 +124,7 @@ static int take_row(const dcp_checkpoint *ckpt, const reader_tensor *t, const fo
         format_index_decode_row(found->bytes, &file->ub, file->path, path, &box, &row, err);
     if (status) return status;
     size_t length = format_index_tensor_path(path);
-    if (length != strlen(t->tensor.path)) return DCP_OK; /* for example "/a@b" */
+    if (length != strlen(t->tensor.path)) return DCP_OK; /* a row of another tensor, as "/a@b" */
     if (row.tensor.dtype != t->tensor.dtype || row.tensor.ndim != t->tensor.ndim ||
         memcmp(row.tensor.shape, t->tensor.shape, 8ULL * t->tensor.ndim))
         return reader_join_fail_shape(ckpt, t->tensor.path, err);
@@ -193,7 +193,7 @@ static int find_places(format_file *file, const uint32_t **out, dcp_error *err) 
     return status;
 }
 
-/* Sets *first to the number, in the file, of the first block of the row with that path. */
+/* Sets *first to the number, in the file, of the first block of the row whose path is `path`. */
 static int find_blocks(format_file *file, const char *path, uint64_t *first, dcp_error *err) {
     const uint32_t *places;
     found_row row;

@@ -24,7 +24,7 @@ static inline void reader_alltoall_count(reader_alltoall *alltoall, int rank, ui
 /* Allocates memory for everything that was counted. */
 int reader_alltoall_allocate(reader_alltoall *alltoall, dcp_error *err);
 
-/* Returns the memory for the next `words` words to the rank. */
+/* Returns where the caller writes the next `words` words for the rank. */
 uint64_t *reader_alltoall_reserve(reader_alltoall *alltoall, int rank, uint64_t words);
 
 /* Collective; begins with comm_agree of `status`. Pass any failure of the functions above as

@@ -109,8 +109,8 @@ static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_er
 
 static bool is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
 
-/* Fails with DCP_ERR_ARG if about.json says that the folder is one node's part of a step, and all
- * shards of this node are present. */
+/* Called if about.json says that the folder is one node's part of a step; `kept` marks the shards
+ * of this part. Fails with DCP_ERR_ARG if all of them are present and others are missing. */
 static int fail_part(const char *folder, int world, const unsigned char *kept, dcp_error *err) {
     int n = 0;
     bool is_whole = true;
@@ -210,8 +210,9 @@ static int take_found(dcp_checkpoint *ckpt, const comm_buffer *message, const fo
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Called after opening has failed with `status`. Sets *moved to 1 if the step is gone on some rank,
- * so the ranks have to search again. Collective. `ckpt` is NULL on a rank that lacked memory. */
+/* Collective; called when opening has ended with `status`, which it returns unless it fails itself.
+ * Sets *moved to true if the step is gone on some rank, so the ranks have to search again. `ckpt`
+ * is NULL on a rank that lacked memory. */
 static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
                                dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);
@@ -223,9 +224,9 @@ static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int s
     return asked ? asked : status;
 }
 
-/* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to true if
- * the step is gone on some rank by then (reader_checkpoint_is_gone). `ckpt` is NULL on a rank that
- * lacked memory for it; `status` says so. */
+/* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to true if,
+ * at the end, the step is gone on some rank (reader_checkpoint_is_gone). `ckpt` is NULL on a rank
+ * that lacked memory for it; `status` says so. */
 typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        bool *moved, dcp_error *err);
 

@@ -191,7 +191,7 @@ int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const u
 }
 
 /* Computes the digest of a row. The digest does not depend on the number of blocks before the row.
- * Of the row's own blocks, it includes only the dataset's checksum. */
+ * It includes the dataset's checksum, but not the checksums of the row's blocks. */
 static uint64_t digest_of(const reader_packed *p, const uint64_t *row, uint32_t dims) {
     uint64_t raw = core_crc64_raw(~0ULL, &row[AT_PLACE], 8);
     raw = core_crc64_raw(raw, &row[AT_OFFSET], 8 * (HEAD - AT_OFFSET + 2 * dims));

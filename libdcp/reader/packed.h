@@ -17,7 +17,8 @@ bool reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
  * returns true. */
 uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
-/* The sum that both functions compute; datasets are added to it one at a time. */
+/* The sum that the two functions above and reader_packed_join compute. Datasets are added to it one
+ * at a time. */
 typedef struct reader_tensor_sum {
     const reader_tensor *of;
     dcp_box whole;
@@ -25,7 +26,7 @@ typedef struct reader_tensor_sum {
     bool is_runs, is_one; /* is_one: one dataset is the whole tensor, and crc is its checksum */
 } reader_tensor_sum;
 
-/* Rows of shards as 64-bit words. Ranks exchange and homes store them in this form:
+/* Rows of shards as 64-bit words. Ranks exchange rows, and homes store rows, in this form:
  *
  *   number of the tensor | number of the file << 32
  *   number of blocks in the tensor's preceding datasets | length of the suffix << 47 | 1 << 63 if
@@ -68,10 +69,11 @@ static inline void reader_packed_renumber(uint64_t *row, size_t tensor) {
 int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const uint64_t *end,
                         reader_packed *out, dcp_error *err);
 
-/* Joins all n rows of a tensor. Returns DCP_ERR_CORRUPT if they don't cover the tensor. The rows
- * must be sorted by file, and by path within a file; they are sorted into the order of the tensor's
- * datasets, and each gets the number of blocks before it. Fills in the members of the tensor that
- * depend on all rows. Rows without elements go to the end and are not counted. */
+/* Joins all n rows of a tensor. Returns DCP_ERR_CORRUPT if they don't cover the tensor exactly
+ * once. The rows must be sorted by file, and by path within a file. Sorts them into the order of
+ * the tensor's datasets, and stores in each row the number of blocks before it. Fills in the
+ * members of the tensor that depend on all rows. Rows without elements go to the end and are not
+ * counted, unless the tensor has no elements. */
 int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n,
                        dcp_error *err);
 
@@ -79,7 +81,7 @@ int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **
 void reader_packed_near(const reader_tensor *t, const uint64_t *const *rows, size_t n,
                         const dcp_box *box, size_t *first, size_t *end);
 
-/* Makes datasets from n rows, which must be sorted by tensor, in one allocation. The datasets point
- * to the blocks' checksums in the rows. */
+/* Makes datasets from n rows. *out is a single allocation, which the caller frees. The datasets
+ * point to the blocks' checksums in the rows. */
 int reader_packed_expand(dcp_checkpoint *ckpt, const uint64_t *const *rows, size_t n,
                          reader_dataset **out, dcp_error *err);

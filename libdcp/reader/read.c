@@ -1,7 +1,7 @@
 /* Reading a box by whole blocks, each of which is checked in the buffer that it was read into. The
  * last block is kept, so reading along a tensor reads each block once. Each dcp_reader has its own
- * buffer, and so does each thread that reads without one. Everything else is shared and remains
- * unchanged, except that reads open files. */
+ * buffer, and so does each thread that reads without a dcp_reader. Everything else is shared and
+ * remains unchanged, except that reads open files. */
 #include "reader/read.h"
 
 #include <sched.h>

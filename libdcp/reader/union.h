@@ -23,7 +23,7 @@ uint64_t reader_names_fingerprint(const reader_names *names);
 void reader_names_free(reader_names *names);
 
 /* The union of the tensors' names and of the meta in the files that each rank reads. If all ranks
- * have read the same names and meta, nothing is sent. */
+ * have read the same names and meta, only their checksums are exchanged. */
 
 /* The tables that a rank has read from its own files. */
 typedef struct reader_own_files {

@@ -44,7 +44,7 @@ static int place_wants(const dcp_checkpoint *ckpt, const reader_request *wants, 
     return status;
 }
 
-/* The part of a tensor's rows that a rank requests from this one. */
+/* The part of a tensor's rows that another rank requests from this rank. */
 typedef struct asked_rows {
     const reader_tensor *tensor;
     size_t from, to;      /* the range that contains the requested rows */
@@ -99,8 +99,8 @@ static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_buffer 
     return DCP_OK;
 }
 
-/* Answers one rank's boxes, which are sorted by tensor: appends each row that shares elements with
- * at least one of them, once. */
+/* Answers one rank's boxes, which are sorted by tensor: appends, once, each row that shares
+ * elements with at least one of these boxes. */
 static int answer_rank(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
                        unsigned char *marks, comm_buffer *out, dcp_error *err) {
     int status = DCP_OK;

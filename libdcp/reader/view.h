@@ -17,7 +17,8 @@ int reader_view_local(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 /* Requests the datasets near the n boxes of `wants`, and sorts `wants` by tensor. Requires rows at
  * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
  * no file. *own is this rank's status after it has received the answers; the ranks have not agreed
- * on it yet. The view must be freed whether or not it succeeds. */
+ * on it yet. If this rank has copies of all rows, or is the only rank, the call does not
+ * communicate, and *own is its only status. The view must be freed whether or not it succeeds. */
 int reader_view_request(dcp_checkpoint *ckpt, int status, reader_request *wants, size_t n,
                         reader_view *out, int *own, dcp_error *err);
 
@@ -49,12 +50,12 @@ static inline reader_datasets *reader_view_of(const reader_view *view, const dcp
 /* Finds all datasets of a tensor, which remain valid until the close. Not collective; any thread
  * may call it at any time. If this rank does not have the rows, it looks up the tensor's name in
  * the index of each file, and compares the rows with the digest that the home sent. Returns
- * DCP_ERR_CORRUPT if the rows have changed. Returns DCP_ERR_UNSUPPORTED if this rank neither sees
- * all files nor has copies of the rows. */
+ * DCP_ERR_CORRUPT if the rows have changed. Returns DCP_ERR_UNSUPPORTED if this rank does not have
+ * the rows, and at least one rank does not see all files. */
 int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_datasets *out,
                     dcp_error *err);
 
-/* Sets *out to dataset k of the tensor. If with_crcs is not 0, *out includes the checksums of its
+/* Sets *out to dataset k of the tensor. If with_crcs is true, *out includes the checksums of its
  * blocks. */
 int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, bool with_crcs,
                         reader_dataset *out, dcp_error *err);

@@ -14,8 +14,8 @@
  * nodes. Ranks form groups whose members are in different domains. In addition to its shard, every
  * member stores a redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the previous
  * member of the group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the
- * group's files (docs/format.md). This folder knows about files, folders and a communicator, but
- * not about stores.
+ * group's files (docs/format.md). The code in this folder uses files, folders and a communicator,
+ * but no stores.
  *
  *     saving    redundancy_parse and redundancy_groups_collect once; redundancy_encode after every
  *               rank's shard is written and before publication
@@ -44,7 +44,7 @@ int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err);
 /* A partition of the ranks into groups, the same on all ranks. */
 typedef struct redundancy_groups {
     redundancy_spec spec;
-    int world, n; /* numbers of ranks and groups; n is 0 without redundancy */
+    int world, n; /* how many ranks and groups there are; n is 0 without redundancy */
     int *order;   /* [world]: member m of group g is rank order[m * n + g] */
     int *place;   /* [world]: the rank's index in `order` */
 } redundancy_groups;

@@ -10,7 +10,7 @@
 /* The callbacks for a check of redundancy files. */
 typedef struct redundancy_reader {
     void *ctx;
-    void (*on_damage)(void *ctx, const char *line); /* one line per damage */
+    void (*on_damage)(void *ctx, const char *line); /* one line per damaged place */
     /* Reports that `bytes` more bytes were read. A result other than DCP_OK ends the check. May be
      * NULL. */
     int (*on_read)(void *ctx, uint64_t bytes, dcp_error *err);
@@ -36,7 +36,7 @@ typedef struct parity_header {
 uint64_t redundancy_parity_strip_bytes(const parity_header *h, int number);
 uint64_t redundancy_parity_payload_bytes(const parity_header *h, int member);
 
-/* Returns the offset of the payload: header and table precede it. */
+/* Returns the offset of the payload, which follows the header and the table. */
 uint64_t redundancy_parity_payload_start(const parity_header *h, int member);
 uint64_t redundancy_parity_file_bytes(const parity_header *h, int member);
 
@@ -59,11 +59,11 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
                                     dcp_error *err);
 
 /* Opens the redundancy file `path`, whose name in its folder is `name`, and checks its header
- * against name and length. *fd is open on success. */
+ * against this name and the file's length. *fd is open on success. */
 int redundancy_parity_open(const char *path, const char *name, parity_header *out, int *fd,
                            dcp_error *err);
 
-/* Reads table and payload; reports each damaged block to `reader`. */
+/* Reads the table and the payload; reports each damaged block to `reader`. */
 int redundancy_parity_check_payload(const parity_header *h, int fd, const char *path,
                                     const redundancy_reader *reader, dcp_error *err);
 

@@ -40,7 +40,8 @@ static void add_member(domain_share *shares, int *n, uint64_t domain, int member
     shares[i].has[member] = 1;
 }
 
-/* Fills shares[2 * REDUNDANCY_MAX_MEMBERS] and returns their number, or -1 if a file is lost. */
+/* Fills shares[2 * REDUNDANCY_MAX_MEMBERS] and returns how many were filled, or -1 if a file is
+ * lost. */
 static int share_out(const redundancy_survey *s, int leader, code_group *g, domain_share *shares) {
     int numbers[REDUNDANCY_MAX_MEMBERS], n = 0;
     redundancy_survey_group(s, leader, g, numbers);
@@ -121,7 +122,7 @@ static survey_place *place_of_file(const rebuild_site *at, const rebuild_group *
     return &at->survey->files[file_number(at, g, redundant, member)];
 }
 
-/* Returns true if the member's shard, or its redundancy file, is lost. */
+/* Returns true if the member's shard or, if `redundant`, its redundancy file is lost. */
 static bool is_lost_file(const rebuild_site *at, const rebuild_group *g, bool redundant,
                          int member) {
     return place_of_file(at, g, redundant, member)->rank < 0;
@@ -181,7 +182,8 @@ static int open_input(strip_file *in, const char *path, uint64_t start, uint64_t
     return io_open_regular(path, O_RDONLY, &in->fd, &file_bytes, err);
 }
 
-/* Finds the folder in which a damaged file is replaced, or makes this rank's folder. */
+/* Sets `folder` to the folder of the damaged file that will be replaced, if this rank has found
+ * one; otherwise makes this rank's folder. */
 static int make_folder(const rebuild_site *at, const rebuild_group *g, int redundant, int member,
                        char *folder, dcp_error *err) {
     const redundancy_survey *s = at->survey;

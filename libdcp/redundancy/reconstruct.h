@@ -3,10 +3,11 @@
 
 #include "redundancy/survey.h"
 
-/* Returns how many failure domains, whichever they are, may be lost while the step can still be
- * rebuilt from its files where they are now. Returns the same on all ranks, without communication.
- * This is the number that the step was saved for, unless files were rebuilt in domains that have
- * files of other members of the same group. Returns 0 if the step can't even be rebuilt now. */
+/* Returns the largest n such that any n failure domains may be lost, and the step can still be
+ * rebuilt from its files at their present places. Returns the same on all ranks, without
+ * communication. This is the number that the step was saved for, unless files were rebuilt in
+ * domains that have files of other members of the same group. Returns 0 if the step can't even be
+ * rebuilt now. */
 int redundancy_losses_survived(const redundancy_survey *survey);
 
 /* Writes all lost shards and redundancy files again, byte by byte as they were saved. Each file has

@@ -114,7 +114,7 @@ static bool is_same_save(const save_votes *a, const save_votes *b) {
            a->lost == b->lost;
 }
 
-/* Returns true if the redundancy file with that header belongs to the survey's step and save. */
+/* Returns true if the redundancy file with header `h` belongs to the survey's step and save. */
 static bool is_of_save(const redundancy_survey *s, const parity_header *h) {
     save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
     return is_same_save(&wanted, &has);
@@ -347,8 +347,9 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
-/* Returns the rank's distance from rank `file` modulo the world size. Of the ranks that have the
- * file, the one with the smallest distance reads it, which distributes the work. */
+/* Returns the rank's distance from the rank whose number is `file` modulo the world size. Of the
+ * ranks that have the file, the one with the smallest distance reads it, which distributes the
+ * work. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;

@@ -36,7 +36,7 @@ typedef struct survey_found {
 typedef struct redundancy_survey {
     int every_byte;
     redundancy_kind kind;
-    int lost, world; /* members of a group that may be lost; shards of the step */
+    int lost, world; /* how many members of a group may be lost; how many shards the step has */
     uint64_t step, set;
     uint64_t *domains; /* each rank's domain */
     survey_found *found;
@@ -52,8 +52,8 @@ typedef struct redundancy_survey {
 void redundancy_survey_group(const redundancy_survey *s, int leader, code_group *out,
                              int *numbers /* REDUNDANCY_MAX_MEMBERS */);
 
-/* Makes the header of the redundancy file of member number `member` of that group, except for
- * table_crc. */
+/* Makes the header of the redundancy file of member number `member` of the group that `leader`
+ * leads, except for table_crc. */
 void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
                               parity_header *out);
 
@@ -63,7 +63,7 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; n may be 0. A folder that
  *               does not exist counts as empty. Copied. Ranks of a node may name the same folders.
  *   domain      number of this rank's failure domain, as for redundancy_groups_collect. Files are
- *               rebuilt in domains that have no other files of their group, if there are any
+ *               rebuilt in domains that have no other files of their group, if such domains exist
  *   every_byte  1: each file is read by one rank and compared with its checksums, and a damaged
  *               file counts as lost; 0: only sizes and headers are checked, which is quick
  *

@@ -66,8 +66,8 @@ static int add_tensor(rewrite *w, const reader_tensor *t, const dcp_rewrite_opti
     return status;
 }
 
-/* Returns how many boxes of all tensors this rank writes: at least one per tensor in each of its
- * `mine` files. */
+/* Returns how many boxes this rank writes at most, of all tensors. `mine` is how many files it
+ * writes at most; each of them has at least one box per tensor. */
 static size_t count_cut_boxes(const rewrite *w, const dcp_rewrite_options *o, int shards,
                               size_t mine) {
     size_t n = w->from->n_tensors * mine;
@@ -104,7 +104,7 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
 enum {
     JOIN_BYTES = 64 << 10,
     RANGE_BYTES = 1 << 20,  /* maximum size of an announcement */
-    MOST_BYTES = 128 << 20, /* maximum for one new file: the page cache must keep them */
+    MOST_BYTES = 128 << 20, /* maximum per new file: the page cache must keep these bytes */
 };
 
 /* A range of a file that will be read, and has not been announced yet. */

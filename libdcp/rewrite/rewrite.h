@@ -11,8 +11,8 @@
  * succeeds. Leaves w->from and w->view unchanged. */
 int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err);
 
-/* Adds a box of the tensor that this rank writes. `as` is the number of the shard; -1: the file of
- * layout global, or this rank's own shard. */
+/* Adds a box of the tensor; this rank writes the box. `as` is the number of the shard; -1: the file
+ * of layout global, or this rank's own shard. */
 int rewrite_add(rewrite *w, const reader_tensor *t, const dcp_box *box, int as, dcp_error *err);
 
 /* Returns the mover of the rewrite. w->progress must be set before the mover is called. The mover's

@@ -191,7 +191,7 @@ static int parse_shape(const char *path, const char *name, const json_t *value, 
 }
 
 /* Counts the bytes of the tensor's data: 0 if a size is 0, however large the others are. Returns -1
- * if their number does not fit into an int64. dtype and ndim must be valid. */
+ * if the number of bytes does not fit into an int64. dtype and ndim must be valid. */
 static int count_bytes(const dcp_tensor *tensor, uint64_t *out) {
     uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
     for (uint32_t d = 0; d < tensor->ndim; d++)
@@ -374,7 +374,8 @@ static int check_names(const char *path, const safetensors_entry *entries, size_
     return DCP_OK;
 }
 
-/* Duplicate names are reported first, as the offsets are wrong then, too. */
+/* Duplicate names are reported before wrong offsets, because duplicates make the offsets wrong as
+ * well. */
 static int check_entries(const header_parser *p, dcp_error *err) {
     if (!p->n) return check_cover(p->path, p->entries, 0, p->data_bytes, err);
     qsort(p->entries, p->n, sizeof *p->entries, safetensors_entry_compare);

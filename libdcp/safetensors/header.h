@@ -34,8 +34,8 @@ int safetensors_members_visit(const char *what, safetensors_value text, safetens
 int safetensors_value_parse(const char *what, safetensors_value value, uint64_t max_bytes,
                             json_t **out, dcp_error *err);
 
-/* The JSON header of a safetensors file, which consists of a u64 length, JSON, and the tensors'
- * data. */
+/* The JSON header of a safetensors file. The file consists of a u64 length, this header, and the
+ * tensors' data. */
 
 #define ST_MAX_HEADER 100000000u  /* the limit of the reference implementation */
 #define ST_PREFIX_BYTES 8u        /* the length before the header */
@@ -44,7 +44,7 @@ int safetensors_value_parse(const char *what, safetensors_value value, uint64_t 
 typedef struct safetensors_entry {
     dcp_tensor tensor;   /* path: the plain name, owned */
     uint64_t begin, end; /* place of its data, from the end of the header */
-    size_t file;         /* index of the reader's file */
+    size_t file;         /* index in the reader's files */
 } safetensors_entry;
 
 /* Checks the header `json[bytes]` of a file with `data_bytes` bytes after it, and returns its

@@ -42,7 +42,7 @@ void safetensors_map_free(safetensors_map *index) {
     free(index->files);
 }
 
-/* Doubles the room of the list if its length n is a power of two, and so the list is full. */
+/* Doubles the room of the list if it is full, that is, if its length n is 0 or a power of two. */
 static void *grown(void *list, size_t n, size_t size) {
     return n & (n - 1) ? list : core_array_grow(list, n ? 2 * n : 1, size);
 }

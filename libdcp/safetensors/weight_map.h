@@ -20,7 +20,7 @@ typedef struct safetensors_map {
     size_t n_files;
 } safetensors_map;
 
-/* Parses the text of the index `path` (for messages). On failure *out is empty. */
+/* Parses the text of the index `path` (for messages). On failure *out is unchanged. */
 int safetensors_map_parse(const char *path, safetensors_value text, safetensors_map *out,
                           dcp_error *err);
 void safetensors_map_free(safetensors_map *map);

@@ -1,9 +1,9 @@
 /* The public calls that save, either before they return or in flight while the caller continues.
  *
- * A save in flight is run by a task. Until the save is settled, the store uses a duplicate of its
- * communicator and belongs to the task's thread: all other functions that change the store settle
- * the save first. If there can be no thread, the first fence or wait runs the save. In both cases
- * the collectives come in the same order on every rank. */
+ * A save in flight is run by a task. Until a caller has waited for the save, the store uses a
+ * duplicate of its communicator and belongs to the task's thread: all other functions that change
+ * the store wait for the save first. If there can be no thread, the first fence or wait runs the
+ * save. In both cases the collectives come in the same order on every rank. */
 #include "save/calls.h"
 
 #include <assert.h>
@@ -27,8 +27,8 @@
 
 struct dcp_saving {
     core_task task;
-    dcp_store *store;       /* NULL once settled */
-    dcp_comm *callers_comm; /* the store gets it back when the save is settled */
+    dcp_store *store;       /* NULL once a caller has waited for the save */
+    dcp_comm *callers_comm; /* the store gets it back at the end of the wait */
     save_request request;
     dcp_report report;
     bool may_have_thread; /* the same on all ranks. If true, the save is planned already; if false,
@@ -81,7 +81,7 @@ static bool is_awaited(void *ctx) {
     return awaited;
 }
 
-/* Replaces the plan's boxes by those of the copy that was made ahead. */
+/* Replaces the plan's boxes with those of the copy that was made ahead. */
 static void use_ahead(const dcp_store *store, dcp_saving *s) {
     const save_context *kept = save_context_of(store);
     save_copy_use(kept->memory.copy, kept->plan);
@@ -151,7 +151,7 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
 }
 
 /* Plans the save. HDF5 is not thread-safe, so it lays the files out on the caller's thread, before
- * the task starts a thread. dcp_save_wait returns a failure. */
+ * the task starts a thread. If planning fails, dcp_save_wait returns the failure. */
 static void plan_saving(dcp_store *store, dcp_saving *s) {
     const int status = save_prepare(store, &s->request, &s->task.error);
     if (!status) return;
@@ -191,9 +191,9 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     if (s->may_have_thread && !core_task_is_done(&s->task)) core_task_start(&s->task, "dcp-save");
 }
 
-/* If the saves have threads, these end at different times on different ranks; the vote that follows
- * makes all ranks refuse if any of them refuses. Without threads, either all ranks run the save in
- * flight here, or none does. */
+/* If saves run in threads, the threads end at different times on different ranks; the vote that
+ * follows makes all ranks refuse if any of them refuses. Without threads, either all ranks run the
+ * save in flight here, or none does. */
 int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
     bool refuses = options->when_busy == DCP_BUSY_REFUSE;
@@ -242,7 +242,8 @@ static void follow_stop(dcp_saving *s, comm_stop *stop) {
     if (comm_stop_poll(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
 }
 
-/* Waits until the caller's memory may change, although the save's boxes were not copied. */
+/* Waits until the caller's memory may change. Called if the save's boxes were not copied, or no
+ * thread runs the save. */
 static void await_release(dcp_saving *s, comm_stop *stop) {
     if (!s->task.has_thread) dcp_save_fence(s);
     while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);

@@ -16,7 +16,7 @@ struct staging;
 /* The memory that several stores can use in turn. */
 typedef struct save_memory {
     struct staging *staging; /* for boxes on a device; NULL at first, and after a failure */
-    struct save_copy *copy;  /* the copy that a save in flight reads; NULL before the first */
+    struct save_copy *copy;  /* the copy that a save in flight reads; NULL before the first copy */
 } save_memory;
 
 typedef struct save_context {
@@ -26,7 +26,7 @@ typedef struct save_context {
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
     const dcp_state *ahead;       /* memory.copy was made ahead from it; NULL: none */
-    double ahead_changed;         /* its `changed` at that time */
+    double ahead_changed;         /* the state's `changed` at that time */
     struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save that was published last; NULL: none yet */
     struct save_history *noted;   /* of the current save */
@@ -48,7 +48,7 @@ void save_memory_free(save_memory *memory);
 int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
                               dcp_error *err);
 /* Makes staging buffers like save_context_open_staging. Called on the program's thread: copies from
- * the device then wait for the work that the program has queued on it so far. */
+ * the device then wait for the work that the program has queued on the device so far. */
 int save_context_prepare_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
                                  dcp_error *err);
 

@@ -143,7 +143,7 @@ static int add_turn(void *ctx, const move_piece *p, uint64_t offset, uint64_t by
     return add_bytes_of(c, (size_t)(p - c->shared), offset, bytes);
 }
 
-/* Adds this rank's turns of box k, of which the holders share the writing. */
+/* Adds this rank's turns of box k, whose holders share its writing. */
 static int add_turns(copying *c, size_t k, const box_copy *copy) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const format_row *row = &c->plan->file.rows[b->tensor];
@@ -200,7 +200,7 @@ static bool lay_out(copying *c) {
     return !status;
 }
 
-/* Memory. */
+/* The memory of a copy. */
 
 static void drop_memory(save_copy *copy) {
     io_buffers_free(copy->memory, copy->bytes);
@@ -278,7 +278,7 @@ static bool hold_memory(copying *c, const dcp_store *store) {
     return copy->pinned != NULL;
 }
 
-/* Bytes. */
+/* Copying the bytes. */
 
 static void copy_part_to(const copy_part *p, unsigned char *to) {
     if (p->data)
@@ -345,7 +345,8 @@ static bool sum_others(copying *c) {
     return true;
 }
 
-/* Replaces the plan's boxes by those of the copy. Boxes that are not copied are no longer read. */
+/* Replaces the plan's boxes with those of the copy. Boxes that are not copied are no longer
+ * read. */
 static bool replace_boxes(copying *c, save_plan *plan) {
     static const unsigned char nothing; /* a valid address for boxes that are not read */
     save_copy *copy = c->copy;

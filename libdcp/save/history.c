@@ -1,5 +1,5 @@
 /* All ranks know the fingerprints of all tensors. So each rank can find the changed tensors alone,
- * with the same result; rank 0 logs it.
+ * with the same result; rank 0 logs the result.
  *
  * The first save after a restart makes the history from the tables of the loaded step, as if this
  * store had saved that step. So a frozen tensor is not written again. If the tables are unusable,
@@ -193,15 +193,15 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     return status;
 }
 
-/* Ranks form up to 60 groups. A rank's word consists of a figure, the rank's time per MiB, and the
- * rank's number. The vote keeps the largest word of each group, which is the word of the group's
- * slowest rank. One more word receives the largest number of bytes that any rank wrote. */
+/* Ranks form up to 60 groups. A rank's word consists of the rank's time per MiB (its figure) and
+ * the rank's number. The vote keeps the largest word of each group, which is the word of the
+ * group's slowest rank. One more word receives the largest number of bytes that any rank wrote. */
 
 #define GROUPS (SAVE_SLOW_WORDS - 1)
 #define RANK_BITS 24
 #define MOST_FIGURE 1e12 /* leaves RANK_BITS for the rank */
 #define MIB 1048576.0
-#define LEAST_PART 8 /* ranks that wrote less than this part of a fair share are not compared */
+#define LEAST_PART 8 /* ranks that wrote less than 1/8 of a fair share are not compared */
 static const double least_ratio = 3, least_s = 0.5;
 
 void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t bytes,

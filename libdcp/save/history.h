@@ -74,6 +74,6 @@ void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t b
                     uint64_t total, uint64_t words[SAVE_SLOW_WORDS]);
 
 /* If a rank was slow, fills in slow_ratio, slow_s, median_s and slow_rank of the report, the same
- * on all ranks. Not collective; called after the vote. With more than 60 ranks, the median is that
- * of the slowest of each of 60 groups. */
+ * on all ranks. Not collective; called after the vote. With more than 60 ranks, the ranks form 60
+ * groups, and the median is that of the groups' slowest ranks. */
 void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report);

@@ -233,8 +233,8 @@ static int look(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Shares the ranges in order, and returns how many were shared. If one fails, for example because
- * the disk is full, it and all later ranges have to be written. */
+/* Shares the ranges in order, and returns how many were shared. If a range can't be shared, for
+ * example because the disk is full, this range and all later ones have to be written. */
 static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
     uint64_t done = 0;
     while (done < shared->n && !io_clone(from, to, shared->list[done].from,
@@ -320,8 +320,8 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);
 }
 
-/* On rank 0: shares as many ranges as possible, sets *done to their number, and reserves space for
- * the rest. */
+/* On rank 0: shares as many ranges as possible, sets *done to how many were shared, and reserves
+ * space for the rest. */
 static int share_and_reserve(save_image *im, const save_sharing *sharing, uint64_t *done,
                              dcp_error *err) {
     save_reuse *u = im->reuse;

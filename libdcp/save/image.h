@@ -62,9 +62,9 @@ typedef struct save_image {
     uint64_t *sums;
     char *meta; /* rank 0: the JSON text, before padding */
     move_progress *progress;
-    const save_mover *mover; /* moves bulk parts after save_image_write; NULL: it moves them */
+    const save_mover *mover; /* moves bulk parts; NULL: save_image_write moves them */
     bool is_last;            /* no later image reads the caller's memory */
-    dcp_store *store;        /* the step's */
+    dcp_store *store;        /* the store of the step */
     save_reuse *reuse;       /* NULL: every byte is written */
     bool is_recycled;        /* on rank 0: the file is a recycled one and is overwritten */
     move_device device;      /* the device that has some of the boxes */

@@ -29,7 +29,7 @@ typedef struct save_shard {
     int number;
     save_file file;
     dcp_box *boxes;  /* per row */
-    size_t *tensors; /* per row: its number among the request's sorted tensors */
+    size_t *tensors; /* per row: its tensor's index in the request's sorted tensors */
     size_t *sources; /* per row: the plan's box that has its bytes, or SAVE_NO_SOURCE */
 } save_shard;
 
@@ -41,9 +41,10 @@ typedef struct save_shards {
     size_t n;
 } save_shards;
 
-/* Replicas: boxes that several ranks hold. Either one of them, the keeper, writes the box, or each
- * writes some of its parts. Each computes the checksums of the whole box (those of the parts that
- * it writes, while it writes them), and the ranks compare the checksums. */
+/* Replicas: boxes that several ranks hold. Either one of the holders, the keeper, writes the box,
+ * or each holder writes some parts of the box. Each holder computes the checksums of the whole box
+ * (those of the parts that it writes, while it writes them), and the holders compare the
+ * checksums. */
 
 struct save_request;
 struct staging;
@@ -59,7 +60,7 @@ typedef struct save_replicas {
     bool others_are_summed; /* the checksums already include the bytes that others write */
 } save_replicas;
 
-/* Prepares the comparison of a plan's replicas. Not collective. If `share` is not 0, the holders of
+/* Prepares the comparison of a plan's replicas. Not collective. If `share` is true, the holders of
  * a box share its writing; otherwise the keepers write. `staging` is for boxes on a device. *out
  * must be freed whether or not the call succeeds. */
 int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, bool share,
@@ -120,6 +121,6 @@ bool save_plan_matches(save_plan *plan, save_request *r);
 /* Collective, after the vote. Checks that all ranks request the same save. *out is the plan of the
  * last save (NULL: none). If anything has changed since that save, *out is replaced by a new plan.
  * The boxes of *out then point into this request's state. HDF5 lays the files out here; only
- * engines that need the caller's thread call it later in a save. */
+ * engines that need the caller's thread call HDF5 later in a save. */
 int save_plan_make(dcp_store *store, const save_request *request, save_plan **out, dcp_error *err);
 void save_plan_free(save_plan *plan);

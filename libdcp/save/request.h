@@ -30,7 +30,7 @@ typedef struct save_request {
     dcp_layout layout;
     dcp_engine engine;
     dcp_replicas replicas;
-    int shards;                     /* files of layout sharded */
+    int shards;                     /* how many files layout sharded has */
     char *meta;                     /* rank 0: canonical JSON */
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are in memory or plain sources */
@@ -49,7 +49,8 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       dcp_error *err);
 void save_request_free(save_request *r);
 
-/* Returns true if the holders of a box share its writing, false if the lowest one writes it. */
+/* Returns true if the holders of a box share its writing, false if the lowest of the holders writes
+ * the box. */
 bool save_request_shares(const save_request *r);
 
 /* Returns how many bytes of the caller's memory may be copied at a fence, in addition to the

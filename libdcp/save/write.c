@@ -72,8 +72,8 @@ int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
 
 /* Opens the file, which rank 0 has created. An engine that writes by position opens files only when
  * they are used, but a rank that has something to write opens the file here, because opening it
- * determines the memory alignment of bulk parts. If that fails, the use of the file returns the
- * failure. */
+ * determines the memory alignment of bulk parts. If opening fails, the later use of the file
+ * returns the failure. */
 static int open_created(save_image *im, dcp_error *err) {
     if (im->comm->rank == 0) return DCP_OK;
     if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);
@@ -203,8 +203,8 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     return status;
 }
 
-/* Writes index, blocks, JSON and the user block, each on pages of its own. Called on one rank, once
- * the checksums of all data are known. */
+/* Writes the index, the blocks, the JSON and the user block, each on pages of its own. Called on
+ * one rank, once the checksums of all data are known. */
 static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     const h5_skeleton *s = &im->layout->skeleton;
     format_userblock ub = {.layout = im->layout->layout,
@@ -328,7 +328,7 @@ static int shard_write(shard *s, const save_sharded *all, const char *folder,
     if (!status) status = save_image_begin(&s->im, &sharing, err);
     if (!status) status = save_image_write(&s->im, &sharing, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
-    if (!status && all->n > 1) /* if there are many, not all can remain open */
+    if (!status && all->n > 1) /* many files cannot all remain open */
         io_fd_adopt(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
     return status;
 }
@@ -446,8 +446,8 @@ void save_sharded_free(save_sharded *all) {
     free(all);
 }
 
-/* Removes the rank from a failure: in the communicator of one rank over which shards are written it
- * is always 0. The next agreement sets the rank's number among all ranks. */
+/* Removes the rank from a failure. Shards are written over a communicator of one rank, in which the
+ * failed rank is always 0. The next agreement sets the rank's number among all ranks. */
 static int forget_rank(int status, dcp_error *err) {
     if (status && err) err->rank = -1;
     return status;

@@ -48,7 +48,7 @@ void store_writer_folder_drop(const dcp_store *store);
  */
 int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error *err);
 
-/* Opens `dir` without making it. *dir_fd is -1 if it is missing and could be made. */
+/* Opens `dir` without making it. If `dir` is missing and could be made, sets *dir_fd to -1. */
 int store_directory_open_existing(const char *dir, int *dir_fd, dcp_error *err);
 
 /* Returns true if an entry of that name exists. Returns false also if that can't be determined, so

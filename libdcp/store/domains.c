@@ -75,7 +75,8 @@ static int check_claims(const domain_claim *claims, int n, dcp_error *err) {
     return DCP_OK;
 }
 
-/* On rank 0: writes the lowest rank of each rank's domain, and after them the number of domains. */
+/* On rank 0: sets numbers[r] to the lowest rank of rank r's domain, and numbers[n] to the number of
+ * domains. */
 static void number_domains(domain_claim *claims, int n, uint64_t *numbers) {
     numbers[n] = 0;
     qsort(claims, (size_t)n, sizeof *claims, by_domain);

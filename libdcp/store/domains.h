@@ -10,7 +10,7 @@
 /* Counts the hosts, and on rank 0 finds the name of each rank's host. Collective; called once. */
 int store_host_names_find(dcp_store *store, dcp_error *err);
 
-/* Returns the name of that rank's host on rank 0, and "" on other ranks. */
+/* On rank 0, returns the name of the host of rank `rank`; on other ranks, returns "". */
 const char *store_host_names_of(const dcp_store *store, int rank);
 
 /* Failure domains: ranks that may be lost together, with the files in their directories. A domain

@@ -75,8 +75,8 @@ static bool store_writer_is_self(const store_writer *w, const store_writer *self
 
 /* Locks are OFD locks. They belong to an open file, not to a process, so threads and other parts of
  * a program can't release them by accident. A forked process does not share the open file, but a
- * process that was created by other calls does, and holds the lock after the writer's end. So a
- * lock on a file that names a dead process is no obstacle: such a file is replaced.
+ * process that was created by other calls does, and still holds the lock when the writer has ended.
+ * So a lock on a file that names a dead process is no obstacle: such a file is replaced.
  *
  * If locks do not exclude others, the file is always replaced and never written to, so a writer
  * that ends can't overwrite its successor's name. */
@@ -230,8 +230,8 @@ static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error 
     return FAILED;
 }
 
-/* Writes this writer's name into the file, or replaces the file, and checks that the name is there
- * afterwards. The caller must know that the file may be written to, or replaced. */
+/* Writes this writer's name into the file, or replaces the file, and checks that `.lock` then
+ * contains the name. The caller must know that the file may be written to, or replaced. */
 static attempt put_name(store_lock *lock, bool replaces, dcp_error *err) {
     store_writer now;
     if ((replaces ? replace_file(lock) : write_name(lock, lock->file->fd)) != 0)
@@ -371,7 +371,7 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
     store_lock looked_at = {.dir_fd = dir_fd, .dir = dir};
     store_writer_describe("", &looked_at.self);
     int fd = open_lock_file(dir_fd, O_RDONLY);
-    if (fd < 0 && errno == ENOENT) return DCP_OK; /* nobody has written there yet */
+    if (fd < 0 && errno == ENOENT) return DCP_OK; /* no writer has used the directory yet */
     if (fd < 0) return core_fail_errno(err, "cannot read " LOCK_NAME " in", dir);
     const int status = core_fail_path(look_at_file(&looked_at, fd, err), dir, err);
     close(fd);
@@ -441,7 +441,7 @@ int store_lock_check_name(store_lock *lock, dcp_error *err) {
     return core_fail_path(check_writer(lock, err), lock->dir, err);
 }
 
-/* Returns false in a process that was forked since. */
+/* Returns false in a process that was forked since the lock was acquired. */
 static bool is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
 
 static int check_all(store_lock *lock, dcp_error *err) {

@@ -144,7 +144,7 @@ static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, c
     return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
 }
 
-/* Sets aside a step that the writer had begun to set aside. */
+/* Sets aside a step that an earlier writer had begun to set aside. */
 static int abandon(const dcp_store *store, const char *folder, const char *entry, dcp_error *err) {
     char path[2 * NAME_MAX + 2], name[NAME_MAX + 1];
     snprintf(path, sizeof path, "%s/%s", folder, entry);
@@ -175,7 +175,7 @@ static int find_nameless_in(void *ctx, DIR *of, const struct dirent *e, dcp_erro
         return note_if_whole(c->store, c->all, step, e->d_name, err);
     clearing in = {.store = c->store, .all = c->all, .folder = e->d_name};
     const int status = look_through(c->store, e->d_name, take_nameless, &in, &why);
-    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it is not a folder */
+    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* NOT_FOUND: not a folder */
     return fail_unseen(c->store, e->d_name, &why, err);
 }
 

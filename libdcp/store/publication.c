@@ -302,7 +302,8 @@ int store_finish(dcp_store *store, uint64_t step, const char *members_json, dcp_
     return status == DCP_OK ? finish_folder(store, step, members_json, err) : status;
 }
 
-/* For a leader. */
+/* For a leader: sets later steps aside if the run went back and, if there are several nodes, takes
+ * the name away from the old step. */
 static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
     int status = store->abandon_pending ? store_abandon(store, err) : DCP_OK;
     return status == DCP_OK && store->nodes > 1 ? set_aside(store, r, err) : status;

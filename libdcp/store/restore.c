@@ -156,7 +156,7 @@ static int restore_step(restoration *r, dcp_error *err) {
     int status = format_name_path(r->store->dir, "", r->step, r->folder, err);
     status = comm_agree(r->store->comm, status, err);
     if (!status) status = survey(r, r->every_byte, &s, err);
-    if (!status && !r->every_byte && count_lost(s)) { /* the files used must be checked */
+    if (!status && !r->every_byte && count_lost(s)) { /* check every byte before it is used */
         redundancy_survey_close(s);
         s = NULL;
         status = survey(r, 1, &s, err);

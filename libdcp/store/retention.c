@@ -232,9 +232,9 @@ uint64_t store_newest_limit(const dcp_store *store) {
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
-/* Finds the oldest of the newest `keep` steps that are complete on every node. Sets *found to 0 if
- * there are fewer, or if the newest step is not `published`. Collective, unless all nodes are known
- * to keep the same steps. */
+/* Of the steps that are complete on every node, finds the newest `keep` ones, and sets *oldest to
+ * the oldest of these. Sets *found to 0 if there are fewer, or if the newest step is not
+ * `published`. Collective, unless all nodes are known to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_retention *k, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {
     const bool are_same = store->nodes == 1 || (k->is_listed && k->are_same);
@@ -277,7 +277,7 @@ void store_retain_list(dcp_store *store, store_retention *out) {
 enum { PINS = DCP_MAX_TIERS + 1 };
 
 typedef struct store_pins {
-    pthread_mutex_t lock; /* of the following members */
+    pthread_mutex_t lock; /* guards the following members */
     uint64_t steps[PINS];
     size_t n;
 } store_pins;

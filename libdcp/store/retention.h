@@ -11,8 +11,8 @@
  * frees blocks, and a file in memory need not be zeroed. A store retains the files of at most one
  * step, in `spare` of the writer's folder, until its next save or until it is closed.
  *
- * A file is recycled only if this store has written it since it was opened, and nobody else can be
- * reading it (io_is_alone). */
+ * A file is recycled only if this store has written the file since the store was opened, and nobody
+ * else can be reading it (io_is_alone). */
 
 #define RECYCLE_FOLDER "spare"
 

@@ -45,7 +45,7 @@ typedef struct store_lineage {
  * `to` of the next element. */
 void store_lineage_add(store_lineage *lineage, store_rewind past);
 
-/* Replaces the lineage by `other` if a later save recorded `other`. The writer of the later save
+/* Replaces the lineage with `other` if a later save recorded `other`. The writer of the later save
  * knew what all stores that were present had recorded until then. So anything else that an absent
  * store has recorded concerns a branch. */
 void store_lineage_update(store_lineage *lineage, const store_lineage *other);
@@ -71,7 +71,7 @@ int store_lineage_describe(const store_lineage *lineage, struct json_t *about);
 /* An open store: the struct that all files of this folder share. Only leaders access the
  * directory. */
 
-#define STORE_WRITTEN 64 /* files written last */
+#define STORE_WRITTEN 64 /* how many of the files that were written last are recorded */
 
 /* A file that was written and may be recycled: see store/retention.h. */
 typedef struct store_written {
@@ -96,11 +96,11 @@ typedef struct store_found {
 
 struct dcp_store {
     dcp_comm *comm;            /* borrowed */
-    char *dir;                 /* this rank's absolute path, with room for a step's files */
+    char *dir;                 /* the directory's absolute path on this rank (PATH_MAX bytes) */
     dcp_store_options options; /* `tool` and `domain` are copies */
     int leader;                /* the leader of this rank's node; 0 in a shared store */
     int nodes;                 /* number of directories; 1 in a shared store */
-    int hosts;                 /* number of hosts of the ranks */
+    int hosts;                 /* number of hosts on which the ranks run */
     char *host_names;          /* see store/domains.h */
     uint64_t domain; /* for a private store: the lowest rank of this rank's failure domain */
     int domains;     /* number of failure domains */
@@ -116,7 +116,7 @@ struct dcp_store {
     uint64_t back_number; /* if the run went back after the last save: save_number at that time;
                              else 0 */
     bool abandon_pending;
-    uint64_t newest_intact; /* the step loaded or saved last */
+    uint64_t newest_intact; /* the step that was marked as intact or saved last */
     bool has_intact;
     uint64_t unread; /* a step that a save may replace: see store_allow_replacement */
     bool has_unread;

@@ -7,7 +7,7 @@
 #include "save/request.h"
 #include "tiers/tier_list.h"
 
-/* A store that is being filled from a faster one's step. */
+/* A store that is being filled from a step of a faster store. */
 typedef struct tiers_drain {
     dcp_comm *comm;  /* the communicator of the store that is filled */
     dcp_store *to;   /* used by this filling alone, except for its pins */

@@ -205,8 +205,8 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
     if (status) return status;
     status = l->load(l->ctx, ckpt, err);
-    /* before the close ends the hold, so the `keep` of a filling that ends now does not remove the
-     * step */
+    /* recorded before the close ends the hold, so the `keep` of a filling that ends now does not
+     * remove the step */
     if (!status) tiers_record_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
@@ -238,7 +238,8 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     if ((!core_fail_is_damage(status) && !unread) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, true, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
-    /* without redundancy, the damage is the better message; and an unread file may be intact */
+    /* without redundancy, the message about the damage is more useful; and a file that could not be
+     * read may be intact */
     if (!rebuilt || unread || !t->store->groups) return status;
     if (err) *err = why;
     return rebuilt;

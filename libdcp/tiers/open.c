@@ -76,9 +76,9 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
                       tiers->list[i].store->dir);
 }
 
-/* Collective: finds the latest save in all stores. According to the lineage that it records, sets
- * aside steps of stores that were absent while the run went back. Rank 0 knows all lineages, since
- * it is a leader in every store. */
+/* Collective: finds the latest save in all stores. According to the lineage that this save records,
+ * sets aside steps of stores that were absent while the run went back. Rank 0 knows all lineages,
+ * since it is a leader in every store. */
 static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
     const size_t n = tiers->n;

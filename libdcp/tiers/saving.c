@@ -226,8 +226,8 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     return status;
 }
 
-/* Collective: checks that the tier still has the step, if the list thinks so. Records the step as
- * lost if it or the tier's directory is gone. */
+/* Collective: if the tier has the step according to the list, checks that this is still true.
+ * Records the step as lost if the step or the tier's directory is gone. */
 static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *err) {
     uint64_t is_there = 1;
     if (!tiers_has_step(tiers, t, step)) return DCP_OK;

@@ -1,6 +1,6 @@
 /* Paths of private stores may contain the rank, the host or values from the environment, since
- * ranks can share a file system without sharing a directory on it. Everything else in the list is
- * the same on all ranks. */
+ * ranks can share a file system without sharing a directory on it. The names of failure domains may
+ * contain them, too. Everything else in the list is the same on all ranks. */
 #include "tiers/tier_list.h"
 
 #include <limits.h>
@@ -21,7 +21,7 @@
 #include "store/retention.h"
 
 /* Sets *value to the value of the variable in {env:NAME}; NULL if it is not set. Returns the length
- * of the text in braces, or 0 if the brace is not closed. */
+ * of the braces and their text, or 0 if the brace is not closed or the name is too long. */
 static size_t environment(const char *at, const char **value, char *out, size_t size) {
     size_t n = strcspn(at, "}");
     if (at[n] != '}' || n - 5 >= size) return 0;
@@ -30,8 +30,9 @@ static size_t environment(const char *at, const char **value, char *out, size_t 
     return n + 1;
 }
 
-/* Sets *value to the host's name: the one in DCP_HOST if it is set, which also distinguishes hosts
- * in comm/process.h. Returns the length of {host}. */
+/* Sets *value to the host's name: the value of DCP_HOST, which comm/process.h also uses to
+ * distinguish hosts, or gethostname's if DCP_HOST is not set or empty. Returns the length of
+ * {host}. */
 static size_t host(const char **value, char *out, size_t size) {
     const char *named = getenv("DCP_HOST");
     if (named && *named)
@@ -42,9 +43,9 @@ static size_t host(const char **value, char *out, size_t size) {
     return 6;
 }
 
-/* Sets *value to the text that replaces the braces at `at`. Returns the length of the text in
- * braces, or 0 if it is unknown. If an environment variable is not set, *value is NULL and `out`
- * contains its name. */
+/* Sets *value to the text that replaces the braces at `at`. Returns the length of the braces and
+ * their text, or 0 if the text is unknown. If an environment variable is not set, *value is NULL
+ * and `out` contains its name. */
 static size_t stand_in(const char *at, int rank, const char **value, char *out, size_t size) {
     *value = out;
     if (strncmp(at, "{env:", 5) == 0) return environment(at, value, out, size);

@@ -13,9 +13,9 @@ typedef struct tier {
     dcp_tier given; /* strings are copies; braces in the path are not replaced */
     char *path;     /* this rank's */
     char *domain;   /* this rank's; NULL: its host */
-    dcp_comm *comm; /* for filling the store; NULL: no thread can do that */
+    dcp_comm *comm; /* for filling the store; NULL: no thread can fill it */
     dcp_store *store;
-    bool requested; /* due at the next save, whatever `every` says */
+    bool requested; /* due at the next save, regardless of `every` */
     bool failed;    /* the last save into it failed */
     bool waiting;   /* to be filled once the save in flight has ended */
     /* What the list knows of the store; changed only by tiers/tier_list.c. `step` is the step that
@@ -27,7 +27,7 @@ typedef struct tier {
      * pinned. */
     uint64_t intact, unread;
     bool intact_pending, unread_pending;
-    bool is_marked; /* the caller named `intact`; whether it exists was not checked yet */
+    bool is_marked;            /* the caller named `intact`; its existence was not checked yet */
     struct tiers_drain *drain; /* NULL: it is not being filled */
 } tier;
 
@@ -54,8 +54,8 @@ struct dcp_tiers {
     dcp_save_options given; /* of the save in flight; about_json is a copy */
 };
 
-/* Replaces {rank}, {host} and {env:NAME} in the path; *out is malloc'd. DCP_ERR_ARG: other braces,
- * a variable that is not set, or any of them in a shared store's path. */
+/* Replaces {rank}, {host} and {env:NAME} in the path; *out is malloc'd. DCP_ERR_ARG: the path has
+ * other braces, names a variable that is not set, or is a shared store's path with braces. */
 int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err);
 
 /* Replaces the braces in the name of the failure domain in the same way; *out is NULL if no domain
@@ -80,8 +80,8 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
  * none of these functions waits. A store itself is changed only while no thread works on it
  * (tiers_update_store). */
 
-/* Returns true if the run has gone back to before the step. Then the next save sets it aside, and
- * what the list knows of it no longer counts. */
+/* Returns true if the run has gone back to a step before this one. Then the next save sets this
+ * step aside, and what the list knows about the step no longer counts. */
 bool tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step);
 
 /* Returns true if, as far as the list knows, the store has the step. */
@@ -121,7 +121,7 @@ void tiers_record_unread(const dcp_tiers *tiers, tier *t, uint64_t step);
  * a thread still works on it. */
 void tiers_update_store(const dcp_tiers *tiers, tier *t);
 
-/* Forgets what the list knows of abandoned steps. */
+/* Forgets what the list knows about abandoned steps. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t);
 
 /* Handling a run that goes back to an earlier step. */

@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "reader/packed.h"
 
-/* A dataset that has bytes, in its file. */
+/* A dataset that is not empty, and its place in its file. */
 typedef struct summed_dataset {
     const format_row *row;
     uint64_t gaps; /* number of bytes before it that are outside datasets and the user block */
@@ -26,8 +26,9 @@ struct verify_sums {
     const dcp_checkpoint *ckpt;
     summed_dataset *datasets; /* in all files; sorted by offset within a file */
     size_t *first;            /* [n_files + 1]: the first dataset of each file */
-    uint64_t *outside_bytes;  /* for each file, the bytes that are neither user block nor dataset */
-    /* Raw sums of the blocks of all files, then of each file's bytes outside, then of tensors. */
+    uint64_t *outside_bytes;  /* per file: how many bytes are in neither user block nor dataset */
+    /* Raw sums of the blocks of all files, then of each file's bytes outside datasets, then of
+     * tensors. */
     uint64_t *sums;
     uint64_t n_sums;
 };
@@ -177,7 +178,7 @@ static void add_to_outside(const verify_sums *t, size_t f, uint64_t position,
 }
 
 /* Adds the bytes between datasets that begin at `offset` and end at `end` or at dataset e. Returns
- * their number. */
+ * how many bytes it added. */
 static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offset,
                         const unsigned char *data, uint64_t end) {
     uint64_t position;

@@ -118,7 +118,8 @@ static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
 }
 
 /* Finds the files of the step in the folder `path`, and fills in the layout and files of v->ckpt.
- * If some files are missing, reports that and fills in no files. Not collective. */
+ * If some files of the step are missing, and the folder is not one node's part of a step, reports
+ * that and fills in no files. Not collective. */
 static int find_files(verifier *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     dcp_error e;
@@ -264,10 +265,10 @@ static bool same_offsets(const format_file *file, const format_row *rows, const 
     return s->file_bytes == file->ub.file_bytes;
 }
 
-/* Sets *ours to 1 if, for these rows, checksums and meta, this library with its HDF5 would write
- * the bytes that the file has outside tensor data. The checksum in the user block shows that. HDF5
- * lays out the file again in memory, and never opens the file itself, so forged metadata cannot
- * mislead it. */
+/* Sets *ours to true if this library with its HDF5 would write, for these rows, checksums and meta,
+ * the same bytes outside tensor data as the file has. The checksum in the user block shows that.
+ * HDF5 lays out the file again in memory, and never opens the file itself, so forged metadata
+ * cannot mislead it. */
 static int is_own_metadata(const format_file *file, bool *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
