@@ -188,8 +188,8 @@ static int check_json(char **args, int n) {
         json_decref(text);
         if (!text && program_rank() != 0) return PROGRAM_USAGE;
         if (!text)
-            return program_refuse("--json: %s is not UTF-8, as JSON has to be; leave --json out, "
-                                  "or go into that folder and give '.'",
+            return program_refuse("--json: %s is not UTF-8, but JSON must be UTF-8; omit --json, "
+                                  "or change into the folder and give '.'",
                                   args[i]);
     }
     return 0;
@@ -266,7 +266,7 @@ int program_size_parse(const char *option, const char *text, uint64_t *out) {
         return program_refuse("%s: '%s' is more than 9.2EB (2^63 - 1 bytes)", option, text);
     if (bytes == 0)
         return program_refuse(
-            "%s: '%s' is not a size such as 5GB, 1.5TB or 512KiB, of at least 1 byte", option,
+            "%s: '%s' must be a size of at least 1 byte, such as 5GB, 1.5TB or 512KiB", option,
             text);
     *out = (uint64_t)bytes;
     return 0;

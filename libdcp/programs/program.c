@@ -53,7 +53,8 @@ int program_fail_errno(const char *what, const char *path) {
     if (code == ENOTDIR || code == EISDIR || code == ENAMETOOLONG)
         return program_refuse("%s %s: %s", what, path, strerror(code));
     if (code == EEXIST || code == ENOTEMPTY)
-        return program_refuse("%s %s: another file is there; choose another name", what, path);
+        return program_refuse("%s %s: a file of that name exists already; choose another name",
+                              what, path);
     return program_fail(PROGRAM_FAILED, "%s %s: %s", what, path, strerror(code));
 }
 

@@ -119,8 +119,9 @@ int reader_digest_make(const dcp_checkpoint *ckpt, uint64_t digest[READER_DIGEST
 int reader_digest_check(const dcp_checkpoint *ckpt, const uint64_t digest[READER_DIGEST_WORDS],
                         dcp_error *err) {
     if (sum_under(ckpt, digest[READER_DIGEST_KEY]) == digest[READER_DIGEST_SUM]) return DCP_OK;
-    return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
-                        "shards differ in their tensors or meta under the same checksums");
+    return core_fail_at(
+        err, DCP_ERR_CORRUPT, ckpt->path,
+        "shards have different tensors or meta, although their checksums are equal");
 }
 
 /* In layout global each row is a tensor. In layout sharded each row is a box of a tensor; the boxes
@@ -167,8 +168,9 @@ int reader_join_assign_addresses(dcp_checkpoint *ckpt, dcp_error *err) {
         file->base = ckpt->address_end;
         ckpt->address_end += file->ub.file_bytes;
         if (ckpt->address_end > MAX_STEP_BYTES)
-            return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
-                                "user block: no step's files are that large");
+            return core_fail_at(
+                err, DCP_ERR_CORRUPT, file->path,
+                "user block: with this file's size, the step would have more than 1 PiB");
     }
     for (; ckpt->reader_ranges && r <= ranks; r++) ckpt->reader_ranges[r] = ckpt->address_end;
     return DCP_OK;
@@ -336,7 +338,7 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
     if (rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || !text ||
         strlen(text) != 16)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
-                            "meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                            "meta: names shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
                             ", not %zu of %zu",
                             rank, world, number, ckpt->n_files);
     memcpy(id, text, 17);
@@ -351,8 +353,8 @@ static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
     ckpt->step = (uint64_t)step;
     if (!format_name_read(ckpt->path, &named) || named == ckpt->step) return DCP_OK;
     return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
-                        "meta: the folder says step %" PRIu64 ", meta says %" PRIu64, named,
-                        ckpt->step);
+                        "meta: the folder's name has step %" PRIu64 ", but meta has %" PRIu64,
+                        named, ckpt->step);
 }
 
 static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
@@ -377,7 +379,7 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
 
 int reader_join_fail_meta(const dcp_checkpoint *ckpt, size_t first, size_t number, dcp_error *err) {
     return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->files[number].path,
-                        "meta: of another state than %s", ckpt->files[first].path);
+                        "meta: belongs to another state than %s", ckpt->files[first].path);
 }
 
 int reader_join_check_meta(dcp_checkpoint *ckpt, size_t first, size_t number, dcp_error *err) {
@@ -405,7 +407,7 @@ int reader_join_metas(dcp_checkpoint *ckpt, dcp_error *err) {
 
 int reader_join_check_layout(const dcp_checkpoint *ckpt, const format_file *file, dcp_error *err) {
     if (file->ub.layout == ckpt->layout) return DCP_OK;
-    return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "user block: of the other layout");
+    return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "user block: has the other layout");
 }
 
 int reader_join_files(dcp_checkpoint *ckpt, dcp_error *err) {

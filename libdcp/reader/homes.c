@@ -369,7 +369,8 @@ static int take_copies(dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_erro
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++) {
         ckpt->tensors[i].rows = ckpt->in_order + first[i];
         if (first[i + 1] - first[i] != ckpt->tensors[i].n_datasets)
-            status = core_fail(err, DCP_ERR_MISMATCH, "tensor %s: its home sent other rows",
+            status = core_fail(err, DCP_ERR_MISMATCH,
+                               "tensor %s: its home sent more or fewer rows than it has datasets",
                                ckpt->tensors[i].tensor.path);
     }
     free(first);

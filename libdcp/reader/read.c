@@ -98,10 +98,10 @@ static int check_read(const dcp_checkpoint *ckpt, const reader_tensor *t, const 
     for (uint32_t d = 0; d < core_box_dims(t->tensor.ndim); d++)
         if (box->start[d] > t->tensor.shape[d] ||
             box->count[d] > t->tensor.shape[d] - box->start[d])
-            return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
-                                              "tensor %s: the box lies outside on dimension %u",
-                                              path, d),
-                                    path, err);
+            return core_fail_tensor(
+                core_fail(err, DCP_ERR_ARG, "tensor %s: the box exceeds the tensor on dimension %u",
+                          path, d),
+                path, err);
     if (!data && t->bytes && dcp_box_elems(box, t->tensor.ndim))
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path), path,

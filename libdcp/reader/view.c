@@ -364,9 +364,10 @@ static int look_up(dcp_checkpoint *ckpt, const reader_tensor *t, reader_dataset 
     int status = DCP_OK;
     if (ckpt->scattered)
         return core_fail_tensor(
-            core_fail_at(err, DCP_ERR_UNSUPPORTED, ckpt->path,
-                         "tensor %s: its rows are on rank %d and not here: dcp_load brings it",
-                         t->tensor.path, reader_checkpoint_home(ckpt, (size_t)(t - ckpt->tensors))),
+            core_fail_at(
+                err, DCP_ERR_UNSUPPORTED, ckpt->path,
+                "tensor %s: its rows are on rank %d, not on this rank: load it with dcp_load",
+                t->tensor.path, reader_checkpoint_home(ckpt, (size_t)(t - ckpt->tensors))),
             t->tensor.path, err);
     for (size_t f = 0; f < ckpt->n_files && !status; f++)
         status = reader_lookup_rows(ckpt, t, &ckpt->files[f], found, err);

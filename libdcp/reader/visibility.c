@@ -70,7 +70,7 @@ static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
         }
     if (lost)
         status = core_fail_at(err, DCP_ERR_CORRUPT, v->folder,
-                              "no rank sees %zu of its %zu files, the first is "
+                              "no rank sees %zu of its %zu files; the first of these is "
                               "shard-%05zu-of-%05zu.h5",
                               lost, v->n, first, v->n);
     return comm_agree(comm, status, err);

@@ -20,7 +20,7 @@
 static int fail_text(const char *text, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG,
                      "redundancy \"%.40s\": it must be \"none\", \"partner\" or \"rs(K)\" with K "
-                     "from 1 to %d, the members of a group that may be lost",
+                     "from 1 to %d, which is how many members of a group may be lost",
                      text, REDUNDANCY_MAX_LOST);
 }
 
@@ -81,24 +81,23 @@ static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted,
     if (domains < least)
         return core_fail(
             err, DCP_ERR_ARG,
-            "redundancy %s needs ranks in %d failure domains at least, they are in %d: "
-            "use more hosts, name smaller domains, or take one that survives fewer "
-            "losses",
+            "redundancy %s needs ranks in at least %d failure domains, but they are in %d: use "
+            "more hosts, name smaller domains, or choose a redundancy that survives fewer losses",
             kind, least, domains);
     if (!group_size)
         group_size = 2 * spec->lost > DEFAULT_MEMBERS ? 2 * spec->lost : DEFAULT_MEMBERS;
     if (group_size < least || group_size > REDUNDANCY_MAX_MEMBERS)
-        return core_fail(err, DCP_ERR_ARG, "redundancy: groups of %d members: %d to %d are needed",
+        return core_fail(err, DCP_ERR_ARG,
+                         "redundancy: groups of %d members: each must have from %d to %d",
                          group_size, least, REDUNDANCY_MAX_MEMBERS);
     *n = divide_up(world, group_size);
     if (world / *n < least) *n = world / least;
     if (*n < largest) *n = largest;
     if (world / *n < least)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "redundancy %s needs groups of %d ranks in different failure domains at least, but one "
-            "domain has %d of the %d ranks: spread them evenly",
-            kind, least, largest, world);
+        return core_fail(err, DCP_ERR_ARG,
+                         "redundancy %s needs groups of at least %d ranks in different failure "
+                         "domains, but one domain has %d of the %d ranks: spread the ranks evenly",
+                         kind, least, largest, world);
     return DCP_OK;
 }
 

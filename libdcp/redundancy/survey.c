@@ -509,12 +509,12 @@ static int fail_group(const redundancy_survey *s, const code_group *g, const int
         damaged |= is_lost(s, redundant) && s->files[redundant].damaged >= 0;
     }
     if (g->kind == REDUNDANCY_RS)
-        snprintf(rule, sizeof rule, "rs(%d) survives the loss of %d", g->lost, g->lost);
+        snprintf(rule, sizeof rule, "rs(%d) survives only the loss of %d", g->lost, g->lost);
     else
         snprintf(rule, sizeof rule, "partner survives no loss of neighbours");
     return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
-                     "step %llu can't be rebuilt: of the group of shards %s, shards %s and the "
-                     "redundancy files of %s are %s, and %s: load an older step",
+                     "step %llu can't be rebuilt: in the group of shards %s, shards %s and the "
+                     "redundancy files of shards %s are %s, but %s: load an older step",
                      (unsigned long long)s->step, all, *lost ? lost : "(none)",
                      *files ? files : "(none)", damaged ? "damaged or missing" : "missing", rule);
 }

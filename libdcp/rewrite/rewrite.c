@@ -86,13 +86,14 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
     int shards = o->shards ? o->shards : comm->size;
     if (w->from->scattered)
         return core_fail_at(err, DCP_ERR_UNSUPPORTED, w->from->path,
-                            "a rank doesn't see all of its files: they have to lie in one folder");
+                            "a rank doesn't see all of its files: all of them must be in one "
+                            "folder that all ranks see");
     if (shards < 1 || shards > 99999)
         return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible", shards);
     size_t mine = o->layout == DCP_LAYOUT_GLOBAL ? 1 : (size_t)(shards / comm->size) + 1;
     const uint64_t memory = o->memory_bytes ? o->memory_bytes : DCP_REWRITE_MEMORY;
     if (memory < DCP_REWRITE_LEAST)
-        return core_fail(err, DCP_ERR_ARG, "memory_bytes: %llu, at least %llu are needed",
+        return core_fail(err, DCP_ERR_ARG, "memory_bytes is %llu, but must be at least %llu",
                          (unsigned long long)memory, (unsigned long long)DCP_REWRITE_LEAST);
     size_t boxes = count_cut_boxes(w, o, o->layout == DCP_LAYOUT_GLOBAL ? 0 : shards, mine);
     int status = rewrite_make(w, boxes, memory, err);

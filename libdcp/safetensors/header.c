@@ -221,7 +221,8 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "tensor '%s': its shape overflows", name);
     if (bytes != out->end - out->begin)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
-                            "tensor '%s' has %llu bytes by its shape, %llu by its data_offsets",
+                            "tensor '%s' has %llu bytes according to its shape, but %llu according "
+                            "to its data_offsets",
                             name, (unsigned long long)bytes,
                             (unsigned long long)(out->end - out->begin));
     return DCP_OK;
@@ -419,7 +420,9 @@ static json_t *entry_json(const dcp_tensor *tensor, uint64_t begin, uint64_t end
 static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offset, dcp_error *err) {
     uint64_t bytes, end;
     if (!tensor->path || !dcp_dtype_name(tensor->dtype) || tensor->ndim > DCP_MAX_DIMS)
-        return core_fail(err, DCP_ERR_ARG, "safetensors: not a tensor (name, dtype, dimensions)");
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "safetensors: a tensor has no name, or an invalid dtype or number of dimensions");
     if (tensor->dtype == DCP_C128)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "safetensors has no type for C128, the type of '%s': write HDF5 "

@@ -259,7 +259,7 @@ static int take_ahead(const dcp_store *store, const dcp_state *state,
     *is_ahead = options->is_copied != 0;
     if (!*is_ahead || (is_there && options->copy_bytes)) return DCP_OK;
     return core_fail_path(core_fail(err, DCP_ERR_STATE,
-                                    "dcp_save_async: is_copied is set, and %s has no copy of this "
+                                    "dcp_save_async: is_copied is set, but %s has no copy of this "
                                     "state: see dcp_save_copy",
                                     store->dir),
                           store->dir, err);

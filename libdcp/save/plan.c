@@ -157,8 +157,8 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
         if (owner >= r->shards || owner % size != rank)
             return core_fail_tensor(
                 core_fail(err, DCP_ERR_ARG,
-                          "tensor %s: its box of rank %d can't be written by rank %d: of %d "
-                          "shards, rank r writes those with number %% %d = r",
+                          "tensor %s: its box is for shard %d, which rank %d can't write: of the "
+                          "%d shards, rank r must write those whose number %% %d is r",
                           r->sorted[held->boxes[i].tensor]->tensor.path, owner, rank, r->shards,
                           size),
                 r->sorted[held->boxes[i].tensor]->tensor.path, err);

@@ -33,12 +33,14 @@ static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err
         status = core_fail_memory(err, json ? strlen(json) : 64);
     else if (strlen(*out) > MAX_JSON_BYTES)
         status =
-            core_fail(err, DCP_ERR_ARG, "json: %zu bytes, at most %u: keep large data as tensors",
+            core_fail(err, DCP_ERR_ARG,
+                      "json has %zu bytes, but may have at most %u: keep large data as tensors",
                       strlen(*out), MAX_JSON_BYTES);
     else if ((values = core_json_count_values(*out, strlen(*out)) - OWN_VALUES) >
              CORE_JSON_MOST_VALUES)
         status =
-            core_fail(err, DCP_ERR_ARG, "json: %llu values, at most %u: keep large data as tensors",
+            core_fail(err, DCP_ERR_ARG,
+                      "json has %llu values, but may have at most %u: keep large data as tensors",
                       (unsigned long long)values, CORE_JSON_MOST_VALUES);
     json_decref(object);
     return status;
@@ -49,8 +51,8 @@ static int keep_about(save_request *r, const char *about, dcp_error *err) {
     if (!about) return DCP_OK;
     size_t bytes = strlen(about);
     if (bytes > ABOUT_BYTES)
-        return core_fail(err, DCP_ERR_ARG, "about_json: %zu bytes, at most %d are kept", bytes,
-                         ABOUT_BYTES);
+        return core_fail(err, DCP_ERR_ARG, "about_json has %zu bytes, but may have at most %d",
+                         bytes, ABOUT_BYTES);
     const int status = core_json_parse_object(about, bytes, &object, err);
     if (status == DCP_ERR_ARG) core_fail(err, status, "about_json is not a JSON object");
     if (status) return status;

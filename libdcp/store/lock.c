@@ -446,11 +446,10 @@ static bool is_own(const store_lock *lock) { return lock->self.process.pid == ge
 
 static int check_all(store_lock *lock, dcp_error *err) {
     if (!is_own(lock))
-        return core_fail(
-            err, DCP_ERR_STATE,
-            "%s was opened by process %ld, from which this process was forked: each process "
-            "opens its own stores",
-            lock->dir, (long)lock->self.process.pid);
+        return core_fail(err, DCP_ERR_STATE,
+                         "%s was opened by process %ld, from which this process was forked: each "
+                         "process must open its own stores",
+                         lock->dir, (long)lock->self.process.pid);
     const int status = check_path(lock, err);
     return status ? status : check_writer(lock, err);
 }

@@ -266,7 +266,8 @@ static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     const int status = store_lock_check(c->store->lock, err);
     if (status) return status;
     if (store_remove_trash(c->store, e->d_name, &why))
-        store_log(c->store, DCP_LOG_WARNING, "what a killed writer left remains: %s", why.message);
+        store_log(c->store, DCP_LOG_WARNING, "cannot remove what a killed writer left: %s",
+                  why.message);
     else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* else a reader holds it */
         store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
                   c->store->dir, e->d_name);

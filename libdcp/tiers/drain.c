@@ -214,7 +214,7 @@ void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     if (!tiers_is_abandoned(tiers, d->step)) tiers_record_save(t, d->step, d->task.status);
     tiers_update_store(tiers, t);
     if (d->task.status == DCP_ERR_CANCELLED)
-        tiers_log(tiers, DCP_LOG_INFO, "step %llu is not copied to %s, as the run went back",
+        tiers_log(tiers, DCP_LOG_INFO, "step %llu is not copied to %s, because the run went back",
                   (unsigned long long)d->step, t->store->dir);
     else if (d->task.status)
         tiers_warn(tiers, t, d->step, &d->task.error);

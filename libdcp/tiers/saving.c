@@ -108,13 +108,15 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     comm_vote_same(&v, "the step", step);
     comm_vote_same(&v, "when_busy", (uint64_t)when_busy);
     comm_vote_same(
-        &v, "the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call);
+        &v,
+        "the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 dcp_tiers_save with also_last",
+        call);
     comm_vote_same(&v, "whether the run goes on from another step (dcp_tiers_continue_from)",
                    (uint64_t)tiers->goes_back);
     comm_vote_same(&v, "the step that it goes on from", tiers->goes_back ? tiers->back_to : 0);
     comm_vote_same_hash(&v, "the steps that were marked as intact (dcp_tiers_mark_intact)",
                         tiers_marks(tiers));
-    comm_vote_same(&v, "the stores that are asked for (dcp_tiers_ask), a bit for each",
+    comm_vote_same(&v, "the stores that were requested (dcp_tiers_ask), one bit per store",
                    tiers_requests(tiers));
     if (!status)
         status = core_option_check_choice("when_busy", (int)when_busy, DCP_BUSY_REFUSE, err);

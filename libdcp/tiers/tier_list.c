@@ -66,8 +66,8 @@ static int fill_in(const char *given, int rank, char **out, dcp_error *err) {
         const char *value = word;
         word[0] = *at, word[1] = '\0';
         if (*at == '{' && !(taken = stand_in(at, rank, &value, word, sizeof word)))
-            return core_fail(err, DCP_ERR_ARG, "%s: braces hold {rank}, {host} or {env:NAME}",
-                             given);
+            return core_fail(err, DCP_ERR_ARG,
+                             "%s: only {rank}, {host} and {env:NAME} may be in braces", given);
         if (!value || !*value)
             return core_fail(err, DCP_ERR_ARG, "%s: %s is not set in the environment", given, word);
         if (length + strlen(value) >= sizeof text)
@@ -121,8 +121,8 @@ int tiers_given_copy(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *e
     status = core_sized_copy_in(own, sizeof *own, at, "DCP_TIER_INIT", err);
     if (!status && at->size != list->size)
         status = core_fail(err, DCP_ERR_ARG,
-                           "store %zu of the list has size %zu, the first %zu: all are made with "
-                           "DCP_TIER_INIT",
+                           "store %zu of the list has the member size = %zu, but the first store "
+                           "has %zu: initialize all of them with DCP_TIER_INIT",
                            i, at->size, list->size);
     if (!status)
         status = core_option_check_choice("layout", (int)own->layout, DCP_LAYOUT_SHARDED, err);
@@ -248,9 +248,10 @@ static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     if (status) return status;
     t->is_marked = false;
     if (!is_there) {
-        tiers_log(tiers, DCP_LOG_WARNING,
-                  "step %llu of %s was marked as intact (dcp_tiers_mark_intact) and is not there",
-                  (unsigned long long)t->intact, t->store->dir);
+        tiers_log(
+            tiers, DCP_LOG_WARNING,
+            "step %llu of %s was marked as intact (dcp_tiers_mark_intact), but does not exist",
+            (unsigned long long)t->intact, t->store->dir);
         store_unpin(t->store, t->intact);
         t->intact_pending = false;
         tiers_record_lost(t, t->intact);

@@ -326,8 +326,8 @@ static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     if (!v->options->on_note) return DCP_OK;
     int status = is_own_metadata(file, &ours, &e);
     if (status) {
-        core_fail_again(err, status, &e, "%s: HDF5 metadata: could not be looked at: %s",
-                        file->path, e.message);
+        core_fail_again(err, status, &e, "%s: HDF5 metadata: could not be checked: %s", file->path,
+                        e.message);
         return core_fail_path(status, file->path, err);
     }
     if (ours) return DCP_OK;

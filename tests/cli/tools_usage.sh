@@ -38,7 +38,7 @@ gives 2 dcp-export a b --format zip
 gives 2 dcp-export a b --max-shard-size 5XB
 for size in -1 0 0.5 KB .5GB 1.5.5GB 1e3 5gb 5GBB "5 GB" 1KIB ""; do
     gives 2 dcp-export a b --max-shard-size "$size"
-    says "is not a size such as 5GB"
+    says "must be a size of at least 1 byte, such as 5GB"
 done
 for size in 10EB 9223372036854775808 99999999999999999999TB 8EiB; do
     gives 2 dcp-export a b --max-shard-size $size

@@ -104,7 +104,7 @@ def test_shards_of_different_states_are_damage():
     changed["/model/z"][20:] += 1
     other = save("other", 2, changed, {}, "sharded:2:1")
     os.replace(f"{other}/shard-00001-of-00002.h5", f"{step}/shard-00001-of-00002.h5")
-    assert "of another state than" in look(step)[0]
+    assert "belongs to another state than" in look(step)[0]
 
 
 def make_directory():

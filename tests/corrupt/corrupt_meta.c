@@ -38,7 +38,7 @@ static void text_that_is_no_meta(void **state) {
         {"{\"step\":-1}", ": meta: no step"},
         {"{\"step\":3.0}", ": meta: no step"},
         {"{\"step\":\"3\"}", ": meta: no step"},
-        {"{\"step\":4}", "meta: the folder says step 3, meta says 4"},
+        {"{\"step\":4}", "meta: the folder's name has step 3, but meta has 4"},
     };
     forge f;
     assert_int_equal(forge_open(&f, global, "state.h5"), 0);
@@ -61,13 +61,13 @@ static void shards_that_are_not_this_one(void **state) {
     static const struct {
         const char *text, *part;
     } cases[] = {
-        {"{\"step\":3}", "meta: it is shard -1 of -1, not 0 of 1"},
-        {"{\"shard\":[],\"step\":3}", "meta: it is shard -1 of -1, not 0 of 1"},
-        {SHARD("1", "0123456789abcdef", "2"), "meta: it is shard 1 of 2, not 0 of 1"},
-        {SHARD("-1", "0123456789abcdef", "1"), "meta: it is shard -1 of 1, not 0 of 1"},
-        {SHARD("4294967296", "0123456789abcdef", "1"), "meta: it is shard 4294967296 of 1"},
+        {"{\"step\":3}", "meta: names shard -1 of -1, not 0 of 1"},
+        {"{\"shard\":[],\"step\":3}", "meta: names shard -1 of -1, not 0 of 1"},
+        {SHARD("1", "0123456789abcdef", "2"), "meta: names shard 1 of 2, not 0 of 1"},
+        {SHARD("-1", "0123456789abcdef", "1"), "meta: names shard -1 of 1, not 0 of 1"},
+        {SHARD("4294967296", "0123456789abcdef", "1"), "meta: names shard 4294967296 of 1"},
         {SHARD("0", "0123456789abcdef", "9223372036854775807"), "not 0 of 1"},
-        {SHARD("0", "0123456789abcde", "1"), "meta: it is shard 0 of 1"},
+        {SHARD("0", "0123456789abcde", "1"), "meta: names shard 0 of 1"},
     };
     forge f;
     findings found;

@@ -61,7 +61,7 @@ rm "$step"/*; expect 1 "" "$step"; restore
 # Another step's folder.
 for name in step-00000099 .abandoned-step-00000099 .tmp-step-00000099; do
     mv "$step" "$dir/c/$name"
-    expect 1 "the folder says step 99, meta says 7" "$dir/c/$name/"
+    expect 1 "the folder's name has step 99, but meta has 7" "$dir/c/$name/"
     mv "$dir/c/$name" "$step"
 done
 cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
@@ -69,7 +69,7 @@ cp -r "$step" "$dir/step"; expect 0 intact "$dir/step"
 # Another step's files.
 "$MAKE_CHECKPOINT" "$dir/other" 8
 cp "$dir/other/step-00000008/about.json" "$step"; expect 1 "about.json: it belongs to step 8, not 7" "$step"; restore
-cp "$dir/other/step-00000008/state.h5" "$step"; expect 1 "the folder says step 7, meta says 8" "$step"; restore
+cp "$dir/other/step-00000008/state.h5" "$step"; expect 1 "the folder's name has step 7, but meta has 8" "$step"; restore
 expect 0 intact "$step"
 
 # The report as JSON.

@@ -103,7 +103,7 @@ class Test(unittest.TestCase):
                 child.join()
                 self.assertEqual((child.exitcode, len(said or ())), (0, 5), said)
                 for text in said:
-                    self.assertIn("STATE the store was opened by the process of which this one is a fork", text)
+                    self.assertIn("STATE this process was forked from the one that opened the store", text)
                 saving.wait()
                 self.assertEqual(store.steps(), [1, 2, 3])
 

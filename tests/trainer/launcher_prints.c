@@ -360,7 +360,7 @@ static void folder_that_cannot_be_made(void **state) {
     fclose(fopen(path, "w"));
     stderr_text_begin();
     status = launcher_output_open(&out, path, 1, 1, "");
-    assert_non_null(strstr(stderr_text_end(), "another file is there"));
+    assert_non_null(strstr(stderr_text_end(), "a file of that name exists already"));
     assert_int_equal(status, PROGRAM_USAGE);
     assert_null(out);
 }

@@ -297,7 +297,7 @@ def test_batches_in_safetensors():
             ("rows", "I64", 8, "has 7 rows, train_batch_size is 14", "make them agree"),
             ("length", "I64", 4, "is [14,4]; data.sequence_length asks for [14,128]", "leave that out"),
             ("floats", "F64", 4, "input_ids is F64, not I64", "save it as that"),
-            ("cut", "I64", 5, "440 bytes by its shape, 448 by its data_offsets", "give a safetensors file")):
+            ("cut", "I64", 5, "440 bytes according to its shape, but 448 according to its data_offsets", "give a safetensors file")):
         path = safetensors(f"batch-{name}", {"input_ids": (dtype, [56 // columns, columns], BATCH)})
         dry(f"data.type=safetensors data.path={path}", f"data.path: {path}", *texts)
     dry("data.type=safetensors data.path=" + safetensors("batch-none", {"ids": ("I64", [14, 4], BATCH[:448])}),

@@ -276,7 +276,7 @@ static void a_list_has_one_size(void **state) {
     const size_t other = SHORT - 8;
     memcpy(list + SHORT, &other, sizeof other);
     assert_int_equal(dcp_tiers_open(at->comm, short_list, 2, NULL, &opened, &err), DCP_ERR_ARG);
-    assert_non_null(strstr(err.message, "store 1 of the list has size"));
+    assert_non_null(strstr(err.message, "store 1 of the list has the member size = "));
 }
 
 static int make_all(void **state) {

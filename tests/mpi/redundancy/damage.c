@@ -52,8 +52,8 @@ static void check_too_many(const private_files *p) {
     check_lost(p, 0, 0, 0); /* lengths and headers are right */
     redundancy_survey *survey = private_survey(p, 1);
     check_same_failure(redundancy_survey_check(survey, &err), DCP_ERR_CORRUPT, &err,
-                       "shards 0, 1 and the redundancy files of (none) are damaged");
-    CHECK(strstr(err.message, "rs(1) survives the loss of 1"));
+                       "shards 0, 1 and the redundancy files of shards (none) are damaged");
+    CHECK(strstr(err.message, "rs(1) survives only the loss of 1"));
     redundancy_survey_close(survey);
     private_restore(p);
 }

@@ -49,7 +49,7 @@ static void what_cannot_be_spread_is_refused(const private_files *p) {
     char rack[32], text[128];
     rack_of(p, rack);
     check_refused(p, rank, "partner", NULL,
-                  "partner needs ranks in 2 failure domains at least, they are in 1");
+                  "partner needs ranks in at least 2 failure domains, but they are in 1");
     check_refused(p, rank, "partner", rank == 1 ? "rack" : NULL,
                   "rank 1 names its domain, rank 0 does not");
     check_refused(p, rank, "none", rank ? rack : NULL, "rank 1 names its domain, rank 0 does not");
@@ -60,7 +60,7 @@ static void what_cannot_be_spread_is_refused(const private_files *p) {
     check_refused(p, rank, "partner", rank ? "most" : "one", text);
     char too_much[16];
     snprintf(too_much, sizeof too_much, "rs(%d)", racks(p));
-    snprintf(text, sizeof text, "%s needs ranks in %d failure domains at least, they are in %d",
+    snprintf(text, sizeof text, "%s needs ranks in at least %d failure domains, but they are in %d",
              too_much, racks(p) + 1, racks(p));
     check_refused(p, rank, too_much, rack, text);
 }

@@ -36,7 +36,7 @@ static void check_refused(const private_files *p, unsigned lost) {
     redundancy_survey *survey = private_survey(p, 1);
     check_same_failure(redundancy_survey_check(survey, &err), DCP_ERR_NOT_FOUND, &err,
                        "load an older step");
-    CHECK(strstr(err.message, "step 7 can't be rebuilt: of the group of shards 0, "));
+    CHECK(strstr(err.message, "step 7 can't be rebuilt: in the group of shards 0, "));
     private_folder(p, p->s->rank / p->ranks_a_node, folder);
     check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_NOT_FOUND,
                        &err, "can't be rebuilt");

@@ -177,7 +177,7 @@ static void what_cannot_be_is_refused(const private_files *p) {
     dcp_error failure = {0};
     uint64_t step;
     check_refused(p, "xor", DCP_ERR_ARG, "\"none\", \"partner\" or \"rs(K)\"");
-    check_refused(p, "rs(9)", DCP_ERR_ARG, "rs(9) needs ranks in 10 failure domains");
+    check_refused(p, "rs(9)", DCP_ERR_ARG, "rs(9) needs ranks in at least 10 failure domains");
     check_refused(p, p->s->rank ? "rs(1)" : "partner", DCP_ERR_MISMATCH, "redundancy");
     snprintf(dir, sizeof dir, "%s/node-0", p->s->root);
     check_same_failure(dcp_store_open(p->s->comm, dir, &shared, &store, &failure), DCP_ERR_ARG,

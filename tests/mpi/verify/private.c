@@ -95,7 +95,7 @@ static void check_node(const private_files *p) {
     size_t other_bytes;
     unsigned char *older = private_read(other, &other_bytes);
     private_write(path, older, other_bytes); /* of another step */
-    check_damages(folder, 1, "of another state than");
+    check_damages(folder, 1, "belongs to another state than");
     private_write(path, data, bytes);
     check_damages(folder, 0, "");
     free(data);

@@ -95,9 +95,9 @@ static void what_is_missing_is_said(void **state) {
     (void)state;
     const uint64_t one[] = {3, 3, 3, 3}, two[] = {1, 1, 2, 2}, uneven[] = {1, 1, 1, 2, 3, 4};
     refuse((redundancy_spec){REDUNDANCY_RS, 1}, one, 4,
-           "rs(1) needs ranks in 2 failure domains at least, they are in 1");
+           "rs(1) needs ranks in at least 2 failure domains, but they are in 1");
     refuse((redundancy_spec){REDUNDANCY_PARTNER, 1}, one, 4,
-           "partner needs ranks in 2 failure domains");
+           "partner needs ranks in at least 2 failure domains");
     refuse((redundancy_spec){REDUNDANCY_RS, 2}, two, 4, "they are in 2");
     refuse((redundancy_spec){REDUNDANCY_RS, 2}, uneven, 6, "one domain has 3 of the 6 ranks");
 }

@@ -84,7 +84,7 @@ static const struct {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, DCP_ERR_CORRUPT,
      "ends at byte 8 of the data, which has only 4"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, DCP_ERR_CORRUPT,
-     "12 bytes by its shape, 8 by its data_offsets"},
+     "12 bytes according to its shape, but 8 according to its data_offsets"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
      "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
      12, DCP_ERR_CORRUPT, "'a' and 'b' overlap"},

@@ -387,7 +387,7 @@ static void a_mark_of_nothing(int rank, dcp_comm *comm, void *r) {
     SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 2, err));
     SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 1, 1, err));
     save_beside(p, 2, 2);
-    CHECK(rank || strstr(p->log, "is not there"));
+    CHECK(rank || strstr(p->log, "does not exist"));
     meet(p);
     check_steps(p, 0, "c1 c2");
     SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 3, err));

@@ -58,7 +58,7 @@ static void ends_with(const char *path, int expected) {
     if (status != expected) fail_msg("status %d: %s", status, err.message);
     if (!expected) return;
     assert_int_equal(err.status, expected);
-    assert_non_null(strstr(err.message, "state.h5: HDF5 metadata: could not be looked at: "));
+    assert_non_null(strstr(err.message, "state.h5: HDF5 metadata: could not be checked: "));
     assert_non_null(strstr(err.path, "/step-00000001/state.h5"));
 }
 

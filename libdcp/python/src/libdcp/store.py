@@ -244,7 +244,7 @@ class Store:
         """For one call of the library, once the background save has been waited for; yields a failure that was not
         reported yet."""
         if not self._worker.is_of_this_process:
-            raise Error("the store was opened by the process of which this one is a fork: each process opens its own stores",
+            raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
         with self._hold():
             earlier = self._settle()
