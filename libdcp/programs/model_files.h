@@ -19,8 +19,8 @@ bool model_files_is_exported(const char *name);
 /* The parts that PyTorch's wrappers add to the names of a model's tensors. torch.compile
  * ("_orig_mod"), FSDP and activation checkpointing each add a part wherever a module is wrapped.
  * DDP and DeepSpeed put "module", and PEFT puts "base_model.model", before all names of a model. A
- * model may use the latter words itself, so they count as a wrapper's part only at the beginning of
- * names. */
+ * model may use "module" and "base_model.model" itself, so these words count as a wrapper's part
+ * only at the beginning of names. */
 enum { MODEL_WRAPPERS = 7 };
 typedef struct model_wrapper {
     const char *part;

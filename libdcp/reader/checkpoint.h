@@ -16,7 +16,7 @@
  *
  *   READER_ROWS_HERE      all rows, and the tables of their files: used for layout global, and to
  *                         check every byte
- *   READER_ROWS_AT_HOMES  for shards: the rows of the tensors whose home this rank is. The home of
+ *   READER_ROWS_AT_HOMES  for shards: the rows of the tensors whose home is this rank. The home of
  *                         tensor i is rank i modulo the world size. Other rows are requested from
  *                         their homes (view.h)
  *   READER_ROWS_COPIED    as READER_ROWS_AT_HOMES, but each rank also has a copy of all rows */
@@ -176,7 +176,7 @@ int reader_join_fail_meta(const dcp_checkpoint *ckpt, size_t first, size_t numbe
 /* Returns DCP_ERR_CORRUPT if the file has the other layout. */
 int reader_join_check_layout(const dcp_checkpoint *ckpt, const format_file *file, dcp_error *err);
 
-/* Both functions fail with DCP_ERR_CORRUPT; the message names the tensor. */
+/* These two functions fail with DCP_ERR_CORRUPT; the message names the tensor. */
 int reader_join_fail_shape(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err);
 int reader_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err);
 

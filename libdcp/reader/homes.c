@@ -309,9 +309,9 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
     return DCP_OK;
 }
 
-/* Allocates the words that ranks exchange: the numbers of all tensors; the READER_DIGEST_WORDS of
- * rank 0; one bit per rank, set if the step is gone on that rank; COMM_XOR_SCRATCH. Returns NULL if
- * memory is short. */
+/* Allocates the words that ranks exchange: the NUMBERS words of each tensor; the
+ * READER_DIGEST_WORDS of rank 0; one bit per rank, set if the step is gone on that rank;
+ * COMM_XOR_SCRATCH. Returns NULL if memory is short. */
 static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
     return calloc(NUMBERS * ckpt->n_tensors + READER_DIGEST_WORDS +
                       2 * COMM_XOR_SCRATCH(ckpt->comm->size),

@@ -94,7 +94,7 @@ static int first_row_from(format_file *file, const char *path, uint64_t low, uin
     return DCP_OK;
 }
 
-/* Reads row i into *row. Sets *is to 1 if its path is `path`. */
+/* Reads row i into *row. Sets *is to whether its path is `path`. */
 static int is_row(format_file *file, uint64_t i, const char *path, bool *is, found_row *row,
                   dcp_error *err) {
     *is = false;

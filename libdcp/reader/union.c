@@ -52,8 +52,8 @@ static int grow_names(reader_names *names, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Finds the tensor, or adds it. *number is its place in the list. If it is in the set with another
- * type or shape, *same is 0 and the set remains unchanged. */
+/* Finds the tensor, or adds it. *number is its place in the list. If the set has the path with
+ * another type or shape, *same is false and the set remains unchanged. */
 static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
                      uint32_t *number, bool *same, dcp_error *err) {
     int status = grow_names(names, err);
@@ -127,8 +127,8 @@ static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *t
     return core_fail(err, DCP_ERR_MISMATCH, "a rank sent a tensor with an invalid type or size");
 }
 
-/* Each name is sent to the rank that its hash determines, and from there to all ranks, together
- * with the meta. */
+/* Each name is sent to the rank that its hash determines. That rank sends it to all ranks. The meta
+ * is sent to all ranks, too. */
 
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err) {

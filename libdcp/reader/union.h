@@ -60,7 +60,7 @@ int reader_union_make(reader_own_files *own, int status, int *own_status, dcp_er
  * to its tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers
  * about it to all ranks.
  *
- * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step's folder has lost
+ * Collective; begins with comm_agree of `status`. Sets *moved to true if the step's folder has lost
  * its name on some rank (reader_checkpoint_is_gone). The number of collectives depends neither on
  * the files nor on the tensors; it is smaller if all ranks have read the same names. */
 int reader_homes_open(dcp_checkpoint *ckpt, int status, bool *moved, dcp_error *err);

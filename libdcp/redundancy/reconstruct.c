@@ -304,7 +304,7 @@ static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_stri
     return s;
 }
 
-/* Sorts the rows of a stripe into those that are lost, and as many of the others as are
+/* Sorts the rows of a stripe into those that are lost, and as many of the other rows as are
  * necessary. */
 static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_strip *rows,
                       int *present, int *lost, int *n_lost) {

@@ -23,9 +23,9 @@
 #include "io/entries.h"
 #include "io/file.h"
 
-/* Skips a file that could not be read, as the other files may suffice. If they do not, s->unread is
- * reported, and the file does not count as lost. A lack of memory or a cancellation is returned at
- * once. */
+/* Skips a file that could not be read, because the other files may suffice. If they do not,
+ * s->unread is reported, and the file does not count as lost. A lack of memory or a cancellation is
+ * returned at once. */
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = false;
@@ -211,7 +211,7 @@ static void keep_whole_groups(redundancy_survey *s) {
     }
 }
 
-/* Collects what the redundancy files on all ranks say about the shards. */
+/* Collects what the redundancy files on all ranks contain about the shards. */
 static int learn_shards(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t world = (size_t)s->world;
     uint64_t *fields = calloc(world * FIELDS, sizeof *fields);

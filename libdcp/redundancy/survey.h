@@ -8,7 +8,7 @@
 #include "comm/comm.h"
 #include "redundancy/parity.h"
 
-/* What the redundancy files say about a shard. */
+/* What the redundancy files contain about a shard. */
 typedef struct survey_shard {
     int leader; /* the shard of member 0 of its group; -1: no file of its group is left */
     int member, members;
@@ -57,8 +57,8 @@ void redundancy_survey_group(const redundancy_survey *s, int leader, code_group 
 void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
                               parity_header *out);
 
-/* Looks for the files of one step on all ranks. The number of ranks may differ from that of the
- * save. Collective.
+/* Looks for the files of one step on all ranks. The number of ranks may differ from the number of
+ * ranks of the save. Collective.
  *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; n may be 0. A folder that
  *               does not exist counts as empty. Copied. Ranks of a node may name the same folders.

@@ -195,8 +195,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Checks that each entry is in the file that the index names. The reader's files are those of the
- * index, in the same order. */
+/* Checks that each entry is in the file that the index names. The reader's files are the files that
+ * the index lists, in the same order. */
 static int check_listed(const dcp_st_reader *reader, const char *path, const safetensors_map *index,
                         dcp_error *err) {
     for (size_t i = 0; i < reader->n; i++) {

@@ -67,7 +67,7 @@ typedef struct copying {
     copy_part *parts;
     size_t n, room;
     uint64_t span, device_span; /* bytes of address space in `memory` and in `pinned` */
-    uint64_t used;              /* bytes of both that are used */
+    uint64_t used;              /* how many bytes of `memory` and `pinned` are used */
     uint64_t touched;           /* bytes of the parts that are not on a device */
     size_t device_parts;
     bool is_sparse;

@@ -1,5 +1,5 @@
-/* All ranks know the fingerprints of all tensors. So each rank can find the changed tensors alone,
- * with the same result; rank 0 logs the result.
+/* All ranks have the fingerprints of all tensors. So each rank can find the changed tensors without
+ * communication, with the same result; rank 0 logs the result.
  *
  * The first save after a restart makes the history from the tables of the loaded step, as if this
  * store had saved that step. So a frozen tensor is not written again. If the tables are unusable,

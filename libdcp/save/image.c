@@ -81,8 +81,8 @@ void save_image_free(save_image *im) {
  * Candidates are the rows in which the previous save left at least one block unchanged. The
  * checksums of their blocks in memory are computed and compared with those of the last file. Rank 0
  * shares the whole pages of unchanged blocks, and everything else is written as usual. All ranks
- * know the same checksums, so each finds the same ranges alone. Rank 0 only reports how many
- * ranges, starting at the first, it could share.
+ * have the same checksums, so each rank finds the same ranges without communication. Rank 0 only
+ * reports how many ranges, starting at the first, it could share.
  *
  * A page is shared only if all its bytes belong to one tensor and are unchanged, so no page is
  * partly shared. Checksums are always computed from memory, so a load notices if shared bytes are

@@ -62,12 +62,13 @@ typedef struct save_image {
     uint64_t *sums;
     char *meta; /* rank 0: the JSON text, before padding */
     move_progress *progress;
-    const save_mover *mover; /* moves bulk parts; NULL: save_image_write moves them */
-    bool is_last;            /* no later image reads the caller's memory */
-    dcp_store *store;        /* the store of the step */
-    save_reuse *reuse;       /* NULL: every byte is written */
-    bool is_recycled;        /* on rank 0: the file is a recycled one and is overwritten */
-    move_device device;      /* the device that has some of the boxes */
+    /* Moves bulk parts after save_image_write. NULL: save_image_write moves them, too. */
+    const save_mover *mover;
+    bool is_last;       /* no later image reads the caller's memory */
+    dcp_store *store;   /* the store of the step */
+    save_reuse *reuse;  /* NULL: every byte is written */
+    bool is_recycled;   /* on rank 0: the file is a recycled one and is overwritten */
+    move_device device; /* the device that has some of the boxes */
     /* The windows that are kept from earlier saves (move/transfer.h), NULL: none; and whether they
      * can be used. */
     struct move_window_cache *moves;

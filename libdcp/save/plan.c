@@ -84,8 +84,8 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
 }
 
 /* Lists the boxes that the shard keeps, ascending by path: *n_out boxes in out[], their paths in
- * `paths`. Both have the sizes that measure_boxes returned. Tensors without elements, which no rank
- * holds, are in shard 0. DCP_ERR_UNSUPPORTED: a tensor's name could conflict with a piece's
+ * `paths`. Both arrays have the sizes that measure_boxes returned. Tensors without elements, which
+ * no rank holds, are in shard 0. DCP_ERR_UNSUPPORTED: a tensor's name could conflict with a piece's
  * name. */
 static int collect_boxes(const save_request *r, const plan_boxes *held, int number, shard_box *out,
                          size_t *n_out, char *paths, dcp_error *err) {

@@ -63,6 +63,6 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err);
 
 /* Collective, after save_prepare: does the whole save, from making the temporary folder to
  * publishing the step. May run on any thread, unless the engine calls HDF5 (its is_for_any_thread
- * is 0). */
+ * is false). */
 int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err);

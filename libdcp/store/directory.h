@@ -9,7 +9,7 @@
 
 /* `DIR/.writer-<identity>`: a writer's own folder, through which it removes, replaces and sets
  * aside steps. The next writer removes the folder when it opens the store. So a writer that has
- * lost the store can change nothing there: its renames name a missing folder and fail.
+ * lost the store can change nothing in its directory: its renames name a missing folder and fail.
  *
  * When a writer is killed, the folder may contain:
  *   step-00000120            a step that was being replaced: the next writer gives its name back,
@@ -22,7 +22,7 @@
 #define STORE_WRITER_FOLDER ".writer-"
 #define STORE_WRITER_OLD "old-" /* begins the names of entries that are being removed */
 #define STORE_TRASH ".trash-"   /* likewise for earlier writers' entries in the store's directory */
-#define STORE_WRITER_FOLDER_PATH 128 /* room for the folder's name and that of an entry */
+#define STORE_WRITER_FOLDER_PATH 128 /* room for the folder's name and an entry's name */
 
 /* Writes the entry's path within the store's directory: ".writer-<identity>/<entry>". */
 void store_writer_folder_entry(const dcp_store *store, const char *entry,

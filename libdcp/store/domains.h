@@ -24,6 +24,6 @@ struct json_t;
  * domains. */
 int store_domains_find(dcp_store *store, const char *name, dcp_error *err);
 
-/* Adds the members of about.json that say what a save into the store survives. Adds none for a
+/* Adds the members of about.json that state what a save into the store survives. Adds none for a
  * shared store. Returns 0, or -1 if memory is short. */
 int store_domains_describe(const dcp_store *store, struct json_t *about);

@@ -141,7 +141,7 @@ static ssize_t read_writer(int fd, store_writer *w) {
     return n;
 }
 
-/* Reads which writer `.lock` names now; opens the file anew. */
+/* Reads which writer `.lock` names now; opens the file again. */
 static int read_current(int dir_fd, store_writer *w) {
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0) return -1;
@@ -258,8 +258,8 @@ static bool is_free(grant g, const store_writer *w, store_writer_state fate) {
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
 
-/* Returns the writer for a message. If a process has locked the file without writing its name, asks
- * the kernel for the process. */
+/* Returns the writer for a message. If a process has locked the file without writing its name, gets
+ * the process from the kernel. */
 static store_writer name_holder(const store_lock *lock, int fd, const store_writer *named) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     store_writer w = *named;

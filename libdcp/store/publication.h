@@ -12,9 +12,9 @@ void store_allow_replacement(dcp_store *store, uint64_t step);
 int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err);
 
 /* Not collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets the path on its node
- * (PATH_MAX bytes). Leaders may write there at once, other ranks once store_begin_agree has
- * returned DCP_OK. Steps that are about to be set aside count as missing. Returns DCP_ERR_STATE in
- * two cases; with several nodes, only store_begin_agree detects them:
+ * (PATH_MAX bytes). Leaders may write into this folder at once, other ranks once store_begin_agree
+ * has returned DCP_OK. Steps that are about to be set aside count as missing. Returns DCP_ERR_STATE
+ * in two cases; with several nodes, only store_begin_agree detects them:
  * - step-N exists on all nodes, and options.replace is 0;
  * - step-N does not exist, all nodes have a later step, and neither options.replace nor
  *   options.keep_latest is set. */

@@ -233,7 +233,7 @@ uint64_t store_newest_limit(const dcp_store *store) {
 }
 
 /* Of the steps that are complete on every node, finds the newest `keep` ones, and sets *oldest to
- * the oldest of these. Sets *found to 0 if there are fewer, or if the newest step is not
+ * the oldest of these. Sets *found to false if there are fewer, or if the newest step is not
  * `published`. Collective, unless all nodes are known to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_retention *k, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {

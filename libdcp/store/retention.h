@@ -48,7 +48,7 @@ int store_move_to_writer_folder(dcp_store *store, const char *name, const char *
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
 /* Discards a step like store_discard, unless a reader holds it: then the step remains, and *kept is
- * 1. */
+ * true. */
 int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err);
 
 /* Removes the entry, which is not a step. If a reader holds it, store_remove_released removes it
@@ -96,7 +96,7 @@ void store_pins_free(struct store_pins *pins);
 /* Collective if there are several nodes; with one node, only the leader gets the results. Sets
  * *steps to the leader's steps, which the caller frees, even after a failure. Sets *step to the
  * newest step below the given *step (UINT64_MAX: the newest of all) that is complete on every node.
- * Sets *found to 0 if there is none. */
+ * Sets *found to false if there is none. */
 int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, bool *found,
                  dcp_error *err);
 /* Returns the initial *step for store_newest; it excludes steps that are about to be set aside. */

@@ -1,18 +1,18 @@
 /* Determines which of two saves is the later one, and from which steps a run has gone back.
  *
  * The member "save" of about.json identifies a save, as "NUMBER.WRITER", and is the same on all
- * nodes. Numbers grow from save to save, even if the store is opened anew: the writer that opens it
- * continues with a number above the highest one of the present nodes, and not below the
+ * nodes. Numbers grow from save to save, even if the store is opened again: the writer that opens
+ * it continues with a number above the highest one of the present nodes, and not below the
  * microseconds since 1970. Since no store saves once per microsecond, absent nodes have lower
  * numbers as well, unless clocks differ. So if two saves have the same step, the one with the
- * higher number is the later one, and the run went back from the other. If nodes continued
+ * higher number is the later one, and the run went back from the other save. If nodes continued
  * separately, without knowing of each other, numbers may be equal; then the identities of the
  * writers decide, in the same way on all nodes.
  *
  * A run that continues from an earlier step records this in all of its later saves: [STEP, NUMBER]
  * in "back" means that later steps with lower numbers are past (store/store.h). If a node has a
- * complete copy of a step, then anything else that it knows about that step does not count. So a
- * step that was set aside can be renamed back on all nodes. */
+ * complete copy of a step, then anything else that the node has recorded about that step does not
+ * count. So a step that was set aside can be renamed back on all nodes. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -58,8 +58,8 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* Reads what about.json says about the save. Sets *is_read to 1 if the file exists and is
- * intact. */
+/* Reads the members of about.json that describe the save. Sets *is_read to whether the file exists
+ * and is intact. */
 static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, bool *is_read,
                      dcp_error *err) {
     char folder[PATH_MAX];
@@ -85,9 +85,10 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     return DCP_OK;
 }
 
-/* Reads the steps and what their about.json say. In a shared store, the about.json of the newest
- * complete step is enough, or, if it is missing or damaged, that of the next older step: the store
- * has all saves of the run, and each save records what the earlier ones recorded. */
+/* Lists the steps, and reads their about.json files. In a shared store, the about.json of the
+ * newest complete step is enough, or, if it is missing or damaged, the about.json of the next older
+ * step: the store has all saves of the run, and each save records what the earlier ones
+ * recorded. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
     bool is_read = false;
     int status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
@@ -217,7 +218,7 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* What a store that was absent learns about its run. */
+/* What is new to a store that was absent while its run continued. */
 typedef struct returned_news {
     const store_lineage *run;
     store_rewind parting; /* where the store's own saves left the run, if they are a branch */

@@ -40,9 +40,9 @@ typedef struct store_lineage {
 
 /* Adds `past` to the lineage, unless its number is 0 or the lineage implies it. Removes the
  * elements that `past` implies. If there are then too many, drops the one with the lowest number:
- * the remaining elements imply what the dropped one says, except about the steps after its `to` up
- * to the `to` of the next element. The run had saved those steps again before it went back to the
- * `to` of the next element. */
+ * the remaining elements imply the dropped one, except for the steps after its `to` up to the `to`
+ * of the next element. The run had saved those steps again before it went back to the `to` of the
+ * next element. */
 void store_lineage_add(store_lineage *lineage, store_rewind past);
 
 /* Replaces the lineage with `other` if a later save recorded `other`. The writer of the later save

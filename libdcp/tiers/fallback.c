@@ -263,8 +263,8 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
-/* Lists the steps again. If `which` is no longer among them, sets *is_gone to 1 and *c to the new
- * list. */
+/* Lists the steps again. If `which` is no longer among them, sets *is_gone to true and *c to the
+ * new list. */
 static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, bool *is_gone,
                       dcp_error *err) {
     candidates now;
@@ -282,7 +282,7 @@ static int look_again(const loading *l, const dcp_tiers_step *which, candidates 
 }
 
 /* Fails because there is no step to load. The message names a step that was set aside, if there is
- * one, because a program may start anew after this error. */
+ * one, because a program may start from the beginning after this error. */
 static int fail_empty(const loading *l, dcp_error *err) {
     if (l->only)
         return core_fail(err, DCP_ERR_NOT_FOUND, "step %llu is in none of the %zu stores",

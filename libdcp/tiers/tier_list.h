@@ -18,9 +18,9 @@ typedef struct tier {
     bool requested; /* due at the next save, regardless of `every` */
     bool failed;    /* the last save into it failed */
     bool waiting;   /* to be filled once the save in flight has ended */
-    /* What the list knows of the store; changed only by tiers/tier_list.c. `step` is the step that
-     * it got last. A save of `missed` failed, so the store is due until it has got a later step,
-     * `made_good`. */
+    /* What the list knows about the store; changed only by tiers/tier_list.c. `step` is the step
+     * that it got last. A save of `missed` failed, so the store is due until it has got a later
+     * step, `made_good`. */
     uint64_t step, missed, made_good;
     bool has_step, has_missed, is_made_good;
     /* What must be passed on to the store once no thread works on it. Until then `intact` is
@@ -76,8 +76,8 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
 /* Logs that a save of `step` into the tier failed, if that status is not returned to the caller. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);
 
-/* Functions for what the list knows of its stores. Only the caller's thread uses this knowledge, so
- * none of these functions waits. A store itself is changed only while no thread works on it
+/* Functions for what the list knows about its stores. Only the caller's thread uses this knowledge,
+ * so none of these functions waits. A store itself is changed only while no thread works on it
  * (tiers_update_store). */
 
 /* Returns true if the run has gone back to a step before this one. Then the next save sets this
