@@ -74,7 +74,8 @@ static uint64_t plate_checksum(const plate *p) {
     return sum;
 }
 
-/* Loads the newest step in dir into the plate, and returns its number; 0 if there is none. */
+/* Loads the newest step in dir into the plate, and returns the step's number; returns 0 if there is
+ * no step. */
 static uint64_t resume(dcp_comm *comm, dcp_store *store, const char *dir, const dcp_state *state) {
     dcp_checkpoint *ckpt;
     dcp_error err;

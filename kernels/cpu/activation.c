@@ -1,5 +1,5 @@
-/* Activations, alone and in gated units. Each loop is compiled for one activation and one type,
- * which are chosen outside the loop. */
+/* Activations, alone and in gated units. Each loop is compiled once for each activation and type;
+ * code outside the loop chooses among these versions. */
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 

@@ -1,6 +1,6 @@
 /* The CPU backend: fast enough for training, and the reference for other backends. Its state
- * (cpu_state) records whether a product has failed, and contains the memory and compiled code for
- * products of bf16. */
+ * (cpu_state) records whether a product has failed, and contains what products of bf16 use:
+ * oneDNN's engine and stream, or the memory for widened operands. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,7 +51,7 @@ static int cpu_spans(kernels *k, double *seconds) {
 }
 
 /* Allocates memory in pages of 2 MiB if the system has them, except for a last part below 2 MiB.
- * There are fewer TLB misses, and a disk reads into such memory in fewer pieces. */
+ * Large pages cause fewer TLB misses, and a disk reads into them in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
     void *memory;
     if (posix_memalign(&memory, HUGE_PAGE, (bytes + 511) / 512 * 512) != 0) return NULL;

@@ -17,7 +17,7 @@ typedef struct cpu_state {
     size_t wide_elems;
 } cpu_state;
 
-/* c = alpha op(a) op(b) + beta c, row-major, with leading dimensions. With beta 0, c is not
+/* c = alpha op(a) op(b) + beta c, row-major, with leading dimensions. If beta is 0, c is not
  * read. */
 typedef struct cpu_product {
     char transpose_a, transpose_b; /* 'N' or 'T' */

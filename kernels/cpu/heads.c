@@ -108,7 +108,7 @@ CPU_INLINE void forward(const kernels_heads *h, kernels_type type, int norm, con
         lanes_store(out, at + i, type, normed(h, type, norm, scale, x, at, i));
 }
 
-/* The gradients of the two elements of a pair, as they were before the rotation. */
+/* The gradients with respect to a pair's two elements before the rotation. */
 typedef struct pair {
     float low, high;
 } pair;
@@ -184,8 +184,8 @@ CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
     return (head){i * h->dim, h->cosines + angle, h->sines + angle};
 }
 
-/* EACH(h, loop, arguments...): calls `loop` for every head, with the arguments after its first four
- * parameters. */
+/* EACH(h, loop, arguments...): calls `loop` for every head. The arguments are passed after the
+ * loop's first four parameters. */
 #define EACH(h, loop, ...)                                                                         \
     for (size_t i = 0; i < (h)->batch * (h)->sequence * (h)->heads; i++) {                         \
         const head where = head_at((h), i);                                                        \

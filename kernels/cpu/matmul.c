@@ -1,10 +1,11 @@
 /* bf16: rounding, widening, and matrix products.
  *
- * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. It
- * compiles code for each shape. That code is stored here, because requesting it again for each
- * product would cost microseconds. It runs on one thread, as for fp32 (see below). On other
- * processors, operands are widened to fp32, one panel at a time, and multiplied there. Widening is
- * exact, and so is the product of two bf16 in fp32, so only the order of the sums differs. */
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. Each
+ * product creates oneDNN's primitive for its shape, and destroys it at the end; only oneDNN's own
+ * cache retains the compiled code. The primitive runs on one thread, as for fp32 (see below). On
+ * other processors, operands are widened to fp32, one panel at a time, and multiplied as fp32.
+ * Widening is exact, and so is the product of two bf16 in fp32, so only the order of the sums
+ * differs. */
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
@@ -37,7 +38,8 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
 }
 
-/* Widens stretches from the beginning to the end. All elements that are still to be read lie after
+/* Widens in place: the n elements of bf16 are in the upper half of y's memory. Widens one stretch
+ * after the other, from the beginning to the end. All elements that are still to be read lie after
  * those that have been written, except within the current stretch, which is therefore copied
  * first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
@@ -81,7 +83,8 @@ void cpu_bf16_close(cpu_bf16 *b) {
 
 enum { A, B, C, MATRICES };
 
-/* oneDNN 2 describes a matrix by a struct, oneDNN 3 by an object. */
+/* A description of a matrix is a struct in oneDNN 2, and an object that must be destroyed in oneDNN
+ * 3. */
 #if DNNL_VERSION_MAJOR < 3
 static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
                                       const dnnl_dims_t strides, dnnl_data_type_t type) {
@@ -215,8 +218,8 @@ typedef struct bf16_product {
     unsigned flags; /* as for cpu_matmul */
 } bf16_product;
 
-/* Widens all of b, and then one panel of a at a time. A panel consists of rows of a; its product
- * with b is the same rows of c. */
+/* Widens all of b, and then one panel of a at a time. A panel consists of rows of a; the panel's
+ * product with b gives the rows of c with the same numbers. */
 static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
@@ -233,9 +236,9 @@ static int multiply_by_rows(kernels *k, const bf16_product *p) {
     return 0;
 }
 
-/* For a stored as [depth,m]: multiplies panels of rows of a by panels of rows of b [depth,n], and
- * adds up the products in c. A transposed b has no such panels, so all of a and b is widened at
- * once. */
+/* If matrix a is stored as [depth,m]: multiplies panels of rows of a by panels of rows of b, which
+ * is [depth,n], and adds up the products in c. If b is transposed, it has no such panels, so a and
+ * b are widened completely at once. */
 static int multiply_by_depth(kernels *k, const bf16_product *p) {
     const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
     const size_t panel = p->depth < most ? p->depth : most;

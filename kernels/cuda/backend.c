@@ -1,6 +1,6 @@
-/* The CUDA backend: one device, one stream, and cuBLASLt in plain fp32. The device becomes the
- * current one of the thread that opens the backend. The order of the sums in its kernels is
- * fixed. */
+/* The CUDA backend: one device, one stream, and products by cuBLASLt, in fp32, bf16 or, if
+ * allow_tf32 permits, tf32. The device becomes the current one of the thread that opens the
+ * backend. The order of the sums in the backend's kernels is fixed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

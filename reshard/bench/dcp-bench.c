@@ -28,8 +28,8 @@
 /* The benchmark's state is that of a decoder with L layers, hidden size H and vocabulary V: for
  * each parameter three tensors, the parameter and two moments, in fp32 and cut on dimension 0. A
  * rank fills its part so that an element in the wrong place is detected. All boxes of a rank lie in
- * one arena. Each begins on a page, as an allocator of large tensors would place it. The arena has
- * huge pages if the system supports them, as in dcp-train. */
+ * one arena. Each box begins on a page, where an allocator of large tensors would place it. The
+ * arena has huge pages if the system supports them, as in dcp-train. */
 typedef struct bench_tensor {
     char path[96];
     dcp_tensor tensor; /* tensor.path points to the member above */
@@ -149,8 +149,8 @@ static void free_workload(workload *work) {
     free(work->tensors);
 }
 
-/* Returns the value of element `i` of tensor number `t`: 32 bits, which are never compared as a
- * number. */
+/* Returns the value of element `i` of tensor number `t`: 32 bits, which are compared bit by bit,
+ * not as an fp32. */
 static uint32_t pattern(size_t t, uint64_t i) {
     return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
 }
@@ -204,8 +204,8 @@ static bool is_by(const char *folder, bool by_other) {
     return is;
 }
 
-/* Removes a step. As in the library, the step is renamed first, so the next writer cleans up if the
- * removal is interrupted. */
+/* Removes a step. As in the library, the step is renamed first; if the removal is then interrupted,
+ * the next writer removes the rest. */
 static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
@@ -286,8 +286,8 @@ static double processor_s(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Returns the processor time that this process's other threads have used, including threads in
- * which the kernel works for the process. */
+/* Returns the processor time that all threads of this process except the calling one have used,
+ * including threads in which the kernel works for the process. */
 static double others_processor_s(void) {
     return processor_s(CLOCK_PROCESS_CPUTIME_ID) - processor_s(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -34,7 +34,8 @@ int json_text_write_file(json_t *value, const char *path) {
     return failed ? program_fail_errno("cannot write", path) : 0;
 }
 
-/* Conversions that dcp_convert does not offer: of types that fp64 cannot represent, and to text. */
+/* Conversions that dcp_convert does not offer: of 64-bit integers and booleans, of complex numbers
+ * to their absolute value, and to text. */
 
 bool element_is_float(dcp_dtype dtype) {
     return !element_is_integer(dtype) && !element_is_complex(dtype);

@@ -209,8 +209,8 @@ static const tp_rule *built_in(const char *name) {
     return NULL;
 }
 
-/* Returns the rule that cuts the tensor, or NULL if none does. If that is a rule of the caller, it
- * is stored in *own. */
+/* Returns the rule that cuts the tensor, or NULL if no rule does. A rule that the caller gave is
+ * stored in *own. */
 static const tp_rule *rule_of(const rank_mesh *m, const dcp_tensor *tensor, tp_rule *own) {
     const char *name = name_of(tensor->path);
     if (strncmp(tensor->path, "/files/", 7) == 0) return NULL;
@@ -234,8 +234,8 @@ rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor) {
                            tensor->shape[rule->dim] % (uint64_t)rule->parts ? 1 : rule->parts};
 }
 
-/* Returns a number of the model's configuration, under the first of `names` that exists; 0 if none
- * does. */
+/* Returns the number that the model's configuration has under the first of `names` that exists in
+ * it; 0 if none of them exists. */
 static json_int_t model_number(const json_t *meta, const char *const *names) {
     const json_t *model = json_object_get(meta, "model"), *value = NULL;
     for (; *names && !value; names++) value = json_object_get(model, *names);

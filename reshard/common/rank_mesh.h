@@ -47,13 +47,14 @@ int rank_mesh_from_options(const char *world, const char *mesh, const char *rule
 enum { RANK_MESH_TEXT = 64 };
 const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]);
 
-/* Parses rules, such as "GLOB=DIM,GLOB=none", which then precede the built-in ones. The first rule
- * that matches a tensor's name applies. A glob is matched by fnmatch(3) without flags. Returns 0 or
- * PROGRAM_USAGE. rank_mesh_free frees the rules. */
+/* Parses rules, such as "GLOB=DIM,GLOB=none", which are then applied before the built-in ones. The
+ * first rule that matches a tensor's name applies. A glob is matched by fnmatch(3) without flags.
+ * Returns 0 or PROGRAM_USAGE. rank_mesh_free frees the rules. */
 int rank_mesh_set_rules(rank_mesh *m, const char *text);
 void rank_mesh_free(rank_mesh *m);
 /* Checks that each of the caller's rules matches a tensor of the checkpoint that has the rule's
- * dimension. Returns 0, or PROGRAM_USAGE after a message that names a rule that does not. */
+ * dimension. Returns 0, or PROGRAM_USAGE after a message that names a rule without such a
+ * tensor. */
 int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt);
 
 /* How tp cuts a tensor: on dimension dim, or not at all if dim is -1. The dimension consists of
@@ -70,7 +71,7 @@ rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor);
 
 /* Checks that tp cuts no head in two: for tensors that the built-in rules cut along heads, the
  * number of heads in the checkpoint's model configuration must be a multiple of tp. Returns 0, or
- * PROGRAM_USAGE after a message that names a tensor for which it is not. */
+ * PROGRAM_USAGE after a message that names a tensor whose heads tp would cut. */
 int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt);
 
 /* Stores the non-empty boxes that `rank` holds, and returns their number. */

@@ -43,8 +43,9 @@ void tensor_names_free(tensor_names *names) {
     *names = (tensor_names){0};
 }
 
-/* Returns the wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if there is none. leads:
- * searches only wrappers whose part is at the beginning of all names; otherwise only the others. */
+/* Returns the wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if there is none. If
+ * `leads` is true, searches only wrappers whose part is at the beginning of all names; otherwise,
+ * searches only the other wrappers. */
 static size_t wrapper_at(const char *at, bool leads) {
     size_t w = 0;
     while (w < MODEL_WRAPPERS &&

@@ -15,7 +15,7 @@
 
 typedef struct tensor_rename {
     char *from, *to;
-    size_t used; /* the number of the model's names that it changed */
+    size_t used; /* how many of the model's names this rename changed */
 } tensor_rename;
 
 typedef struct tensor_names {
@@ -58,15 +58,16 @@ typedef struct weights_query {
 
 typedef struct weights_found {
     size_t differences;
-    /* If config.json ties weights, and they were found twice: the second tensor, and the one that
-     * it should be a copy of; otherwise NULL. Their contents were not compared. */
+    /* If config.json ties weights, but there are two tensors for them: copy is the second tensor,
+     * and tied the tensor of which it should be a copy; otherwise NULL. The contents of the two
+     * were not compared. */
     const dcp_tensor *copy, *tied;
-    char unknown[256]; /* why nothing was compared with config.json: the reason for which dcp-train
-                        * does not accept it, apart from dropout; "" if it was compared */
+    char unknown[256]; /* why nothing was compared with config.json: the reason why dcp-train does
+                          not accept it even without its dropout; "" if it was compared */
 } weights_found;
 
 /* Prints a line for each difference: a tensor that is missing, surplus or of another shape.
- * Differences that are alike in all layers get one line. A missing classifier and constants of old
- * files, which dcp-train tolerates, do not count as differences. Fails only if out of memory.
- * Returns an exit status. */
+ * Differences that are alike in all layers get one line. Two things that dcp-train tolerates do not
+ * count as differences: a missing classifier, and surplus tensors such as constants of old files.
+ * Fails only if out of memory. Returns an exit status. */
 int weights_report_print(const weights_query *asked, weights_found *found);

@@ -76,9 +76,9 @@ static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t co
     return 0;
 }
 
-/* PyTorch stores with each parameter how often it was updated. For a step of dcp-train, that is the
- * step's number, minus the step at which the parameter's moments were zero if that is not step
- * 0. */
+/* PyTorch stores with each parameter how often it was updated. For a step of dcp-train, this count
+ * is the number of the step, minus the number of the step at which the parameter's moments were
+ * zero (0 if that is not recorded). */
 static int add_counts(const dcp_checkpoint *ckpt, const export_settings *s, size_t first,
                       export_contents *contents) {
     const size_t n = contents->n;
@@ -264,7 +264,7 @@ void export_contents_free(export_contents *contents) {
 
 /* Tied weights: if the configuration ties them, transformers uses the embedding also as
  * lm_head.weight, and stores only the embedding. If the checkpoint has a lm_head.weight with other
- * contents, that is not a copy, and is exported. */
+ * contents, this tensor is not a copy, and is exported. */
 #define COPY "lm_head.weight"
 #define PIECE_BYTES (8u << 20)
 

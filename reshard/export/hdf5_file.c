@@ -25,7 +25,8 @@
 #define MARK "dcp-export"
 
 /* Creates a dataset, and finds the position of its data. HDF5 allocates the space immediately, so
- * that there is a position, and does not fill it. A tensor without bytes has no position. */
+ * that the data have a position, and does not fill the space. A tensor without bytes has no
+ * position. */
 static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;
@@ -103,7 +104,8 @@ bool export_hdf5_file_is_ours(const char *path) {
 }
 
 /* Lays out the file. A failed write is reported only after HDF5 has closed the file: if closing
- * fails, HDF5 leaves the file open and closes it again when the program ends, which crashes. */
+ * fails, HDF5 leaves the file open and closes it again when the program ends, and the program then
+ * crashes. */
 static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, int fd,
                         const char *path) {
     int error = 0, status = PROGRAM_FAILED;

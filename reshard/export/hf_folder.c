@@ -163,7 +163,7 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
-/* Fails because of the file of --voice-from. The status differs from that of a damaged
+/* Fails because of the file of --voice-from. The exit status is another one than for a damaged
  * checkpoint. */
 static int refuse_file(const dcp_error *why) {
     return program_refuse("--voice-from: %s; give it the records of that voice "

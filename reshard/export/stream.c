@@ -108,7 +108,8 @@ enum { PAGE = 4096, BUFFER = 16 << 20 };
  * file. A range may begin and end inside a page; such parts of pages go through the page cache,
  * because another rank may write the rest of the page. */
 typedef struct output_file {
-    int fd, direct; /* descriptors; -1: no file is open; direct writes are not supported */
+    int fd, direct; /* descriptors; fd is -1 if no file is open; direct is -1 if direct writes are
+                       not supported */
     char path[PATH_MAX + 80];
     char *buffer;            /* byte i of the buffer is byte base + i of the file */
     uint64_t base, from, to; /* [from, to) of the buffer is still to be written */

@@ -111,8 +111,8 @@ static int is_same_data(const import_model *model, const dcp_tensor *a, const dc
     return 0;
 }
 
-/* If tied weights have a second tensor with other contents, reports that it is not used, although
- * it was trained. */
+/* If tied weights have a second tensor with other contents, reports that programs do not use this
+ * tensor, although it was trained. */
 static int note_untied(const char *folder, const import_model *model, const weights_found *found) {
     dcp_error err = {0};
     bool same = true;
@@ -141,8 +141,8 @@ static bool may_be_tied(const json_t *config, const char *name) {
 }
 
 /* Reports names in the index that no file contains, and returns their number. Does not count the
- * copy of tied weights, which some versions of transformers list in the index, although they store
- * it only once. */
+ * copy of tied weights: some versions of transformers list it in the index, although they do not
+ * store it. */
 static size_t note_absent(const char *folder, const json_t *config, const import_model *model,
                           const weights_found *found) {
     size_t n = 0;

@@ -124,7 +124,7 @@ static json_t *groups_json(const inspect_holders *h) {
     return list;
 }
 
-/* Returns NULL if there are too many tensors. */
+/* Returns NULL if there are too many boxes. */
 static json_t *tensors_json(const inspect_holders *h, const unsigned char *take) {
     json_t *list = json_array();
     uint64_t n = 0;

@@ -51,8 +51,8 @@ static int check(const char *folder, row *r) {
     return status ? program_report(&err) : 0;
 }
 
-/* Fills in one row of the list. Missing parts of a step that is still being written are no
- * damage. */
+/* Fills in one row of the list. If a step is still being written, missing parts of it do not count
+ * as damage. */
 static int describe_step(const char *dir, const dcp_step *step, bool every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];

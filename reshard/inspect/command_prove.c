@@ -1,7 +1,7 @@
 /* dcp-inspect prove: prints the same checksums for a step's files that dcp_prove computes for a
- * state in memory. The tables contain most of them. A tensor whose shards are not contiguous in it
- * has no checksum there; such tensors are read, and proven as a state whose boxes lie in the
- * files. */
+ * state in memory. The tables contain most of them. A tensor whose shards are not contiguous parts
+ * of it has no checksum in the tables; such tensors are read, and proven as a state whose boxes lie
+ * in the files. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>

@@ -57,7 +57,8 @@ int main(int argc, char **argv) {
     const program_command program = {
         .name = "dcp-inspect", .usage = h.usage, .about = h.about, .options = none};
     make_help(&h);
-    /* One heap per thread would use 64 MiB of address space each, which `ulimit -v` limits. */
+    /* If each thread had its own heap, each heap would use 64 MiB of address space, which `ulimit
+     * -v` limits. */
     mallopt(M_ARENA_MAX, 1);
     for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {

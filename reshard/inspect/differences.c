@@ -1,7 +1,7 @@
 /* Tensors are paired by merging two sorted lists. A pair is judged by the tensors' checksums if
- * both tables contain them. Otherwise the tensors are the same if the state ids are equal. If those
- * differ, and both tensors are cut into the same boxes, the boxes' checksums decide. Pairs that are
- * still undecided are read. */
+ * both tables contain them. Otherwise the tensors are the same if the checkpoints' state ids are
+ * equal. If the state ids differ, and both tensors are cut into the same boxes, the boxes'
+ * checksums decide. Pairs that are still undecided are read. */
 #include "inspect/differences.h"
 
 #include <math.h>

@@ -25,8 +25,8 @@ typedef enum inspect_diff_kind {
  * same infinity, or both NaN. Otherwise, if one of them is not finite, they are counted in
  * `nonfinite`, but not in the sums of distances. */
 typedef struct inspect_diff_sums {
-    uint64_t differing; /* elements whose bits differ, or with two dtypes, whose values differ */
-    uint64_t bits_only; /* with one dtype: those with equal values nevertheless (0 and -0, NaNs) */
+    uint64_t differing; /* elements that differ in bits or, if the dtypes differ, in value */
+    uint64_t bits_only; /* if the dtypes are equal: those with equal values (0 and -0, NaNs) */
     uint64_t nonfinite; /* elements that do not differ by a finite number */
     uint64_t finite;    /* elements in the sums below */
     uint64_t beyond;    /* elements beyond the tolerance */

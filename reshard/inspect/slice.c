@@ -30,7 +30,7 @@ static const char *short_name(const char *path) {
     return strncmp(path, model, sizeof model - 1) == 0 ? path + sizeof model - 1 : path;
 }
 
-/* Returns how much a name differs from the given one; 0 if it contains the given one. */
+/* Returns how much `name` differs from `asked`; 0 if `name` contains `asked`. */
 static size_t unlikeness(const char *asked, const char *name) {
     return strstr(name, asked) ? 0 : program_word_distance(asked, name);
 }
@@ -192,9 +192,9 @@ int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const ui
 }
 
 /* How a slice is read. The last dimension with a step other than 1 is decisive. Dimensions after it
- * are read as whole ranges. If the rows of the decisive dimension are short, that dimension is also
- * read as a range, from which the elements of the slice are then picked. In the dimensions before
- * it, one index is read at a time. */
+ * are read as whole ranges. If the rows of the decisive dimension are short, the decisive dimension
+ * is also read as a range, from which the elements of the slice are then picked. In the dimensions
+ * before the decisive one, one index is read at a time. */
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
 

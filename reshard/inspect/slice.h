@@ -19,7 +19,8 @@ typedef struct inspect_slice {
  * may appear once. Returns 0 or the exit status. */
 int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_slice *out);
 
-/* Stores the dimensions that numpy keeps in `shape`, and returns their number. */
+/* Stores in `shape` the extents of the dimensions that numpy keeps, and returns how many there
+ * are. */
 uint32_t inspect_slice_shape(const inspect_slice *s, uint64_t *shape);
 
 /* Receives n elements of the slice; the order of elements is unspecified. */
@@ -30,7 +31,7 @@ int inspect_slice_read(dcp_checkpoint *ckpt, const inspect_slice *s, inspect_sli
                        void (*on_read)(void *ctx, uint64_t done, uint64_t total), void *ctx,
                        dcp_error *err);
 
-/* Reads the element with these indices in the slice. There is an index for each dimension,
- * including those that numpy drops. */
+/* Reads the element at index[] of the slice. index[] has an index for each dimension, including the
+ * dimensions that numpy drops. */
 int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const uint64_t *index,
                           void *out, dcp_error *err);

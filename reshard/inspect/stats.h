@@ -61,7 +61,7 @@ int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint
  * or infinite. */
 
 typedef struct inspect_stats {
-    uint64_t n; /* the number of all numbers */
+    uint64_t n; /* how many numbers there are in all */
     uint64_t zeros, nan, inf;
     double min, max, mean; /* of the finite numbers */
     double squares;        /* the sum of squared distances from the mean */

@@ -17,13 +17,13 @@ typedef struct reshard_flow {
 typedef struct reshard_flow_rank {
     uint64_t read;    /* all tensor data in the old rank's file */
     uint64_t written; /* tensor data written to the new rank's file */
-    uint64_t moved;   /* the part of `written` that comes from another old rank's file */
+    uint64_t moved;   /* the part of `written` from files of old ranks with other numbers */
 } reshard_flow_rank;
 
 typedef struct reshard_traffic {
     reshard_flow *list; /* ascending by `from`, then `to`; without flows of 0 bytes */
     size_t n;
-    int old, new; /* the numbers of old and of new ranks */
+    int old, new; /* how many old and how many new ranks there are */
     reshard_flow_rank *ranks;
     reshard_flow_rank total;
 } reshard_traffic;

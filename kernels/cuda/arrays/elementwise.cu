@@ -43,8 +43,9 @@ static __global__ void __launch_bounds__(LAST_THREADS)
     store_share<LAST_THREADS>(y, v, threadIdx.x, n, wide);
 }
 
-/* Repeatedly widens half of the remaining elements, whose result does not reach the elements that
- * are still to be read. One block widens the last LAST elements. */
+/* Repeatedly widens the first half of the remaining elements; the result does not overlap the
+ * elements that are still to be read. At the end, one block widens the last elements, at most LAST
+ * of them. */
 static void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const uint16_t *from = (const uint16_t *)y + n;
     size_t at = 0;

@@ -191,8 +191,8 @@ static bool takes_bf16(const kernels_attention *s) {
     return s->operands == KERNELS_BF16 && s->head_dim <= TILES_DIM;
 }
 
-/* Returns the size of delta, rounded up to a multiple of 16, so that the next array is aligned to
- * 64 bytes. */
+/* Returns the number of floats in delta, rounded up to a multiple of 16, so that the next array is
+ * aligned to 64 bytes. */
 static size_t delta_floats(const attention_view &v) { return (rows_of(v) + 15) / 16 * 16; }
 
 static size_t q_elements(const attention_view &v) { return v.batch * v.sequence * v.heads * v.dim; }

@@ -92,8 +92,9 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     return s;
 }
 
-/* Returns the shape with `section` set so that the two arrays that blocks read as a whole fit into
- * CACHE: keys and values, or queries and dout. heads: the number of heads of each array. */
+/* Returns the shape with `section` set to the number of sequences, at least one, whose two arrays
+ * fit into CACHE together. These are the arrays that blocks read completely: keys and values, or
+ * queries and dout. heads: the number of heads of each array. */
 static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
     s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));

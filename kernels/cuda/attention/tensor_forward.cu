@@ -12,8 +12,8 @@ typedef struct soft_rows {
     float sum[2][2];  /* the sum of the weights that this thread holds */
 } soft_rows;
 
-/* The largest power of 2 to which a row's weights may grow before `most` is updated. fp32 has
- * enough range for that, and o has to be scaled only rarely. */
+/* A row's weights may grow to 2^GROWTH before `most` is updated. fp32 has enough range for such
+ * weights, and o has to be scaled only rarely. */
 #define GROWTH 8.0f
 
 /* If scores have grown too much, updates `most`, and scales o and sum down. `most` is -infinity

@@ -80,8 +80,8 @@ static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], share
     for (int k = 0; k < DIM / 16; k++) load_matrices(held[k], rows::step(left, k));
 }
 
-/* s[16, PART] += key q^T and d[16, PART] += value dout^T. The two alternate, so that more
- * successive products are independent. q and dout are addresses that rows_of_tile::right
+/* s[16, PART] += key q^T and d[16, PART] += value dout^T. Products for s and for d alternate, so
+ * that more successive products are independent. q and dout are addresses that rows_of_tile::right
  * returned. */
 template <int DIM>
 static __device__ __forceinline__ void
@@ -130,8 +130,8 @@ static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
     }
 }
 
-/* Sets the score of a query and a key that it does not see to -infinity. Rows start at `key`,
- * columns at `query`. */
+/* Sets a score to -infinity if its query does not see its key. Rows start at `key`, columns at
+ * `query`. */
 template <int LIMITS>
 static __device__ __forceinline__ void
 hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, unsigned query) {
@@ -146,8 +146,8 @@ hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, uns
         }
 }
 
-/* sees_some returns true if any of PART queries sees any of 16 keys; sees_all, if each query sees
- * all of these keys. */
+/* sees_some returns true if any of PART queries sees any of 16 keys; sees_all returns true if each
+ * of these queries sees all of these keys. */
 template <int LIMITS>
 static __device__ __forceinline__ bool sees_some(const bf16_shape &s, unsigned query,
                                                  unsigned key) {

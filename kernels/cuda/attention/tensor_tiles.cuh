@@ -2,8 +2,8 @@
  * fp32.
  *
  * A warp multiplies its own 16 M rows of a tile by all N rows of another tile. With r = thread / 4
- * and c = thread % 4, where `thread` is the number in the warp, a thread holds these sums in x[M][N
- * / 8][4]:
+ * and c = thread % 4, where `thread` is a thread's number in its warp, the thread holds these sums
+ * in x[M][N / 8][4]:
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
  *
@@ -24,7 +24,7 @@ typedef struct bf16_shape {
                               UINT32_MAX: no limit */
     const int32_t *places; /* as in attention_view */
     bool causal;
-    float root, scale; /* head_dim^-1/2; that times log2(e) */
+    float root, scale; /* root: head_dim^-1/2; scale: root * log2(e) */
 } bf16_shape;
 
 /* The arrays that are read, [batch, sequence, heads or kv_heads, width], aligned to 16 bytes. */
@@ -40,7 +40,8 @@ void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in,
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* The bytes of shared memory that a block can request on every device with these instructions. */
+/* How many bytes of shared memory a block can request on every device that has these
+ * instructions. */
 enum { MOST_SHARED = 99 << 10 };
 
 /* The part that a block computes: a head of queries or of keys, and the first of the block's
@@ -50,7 +51,7 @@ typedef struct block_place {
 } block_place;
 
 /* Blocks run roughly in the order of their numbers. s.section is the number of sequences in a
- * section; the arrays that the blocks of a section read as a whole fit into the L2 cache. In a
+ * section; the arrays that the blocks of a section read completely fit into the L2 cache. In a
  * section, blocks with more work come first, so that the last ones to run are short. Set
  * `backwards` if later rows have more work. Heads that share keys follow each other. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,

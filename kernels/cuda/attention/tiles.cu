@@ -1,8 +1,9 @@
 /* Attention in fp32, in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023). A block of
  * threads owns a tile of queries, for the result and dq, or a tile of keys, for dkey and dvalue. A
  * block of queries goes through the tiles of keys in ascending order. A block of keys goes through
- * the tiles of queries in ascending order, for one after the other of the heads that share the
- * keys. So the order of every sum depends only on head_dim and the position in the sequence.
+ * the heads that share the keys, one after the other, and for each head through the tiles of
+ * queries in ascending order. So the order of every sum depends only on head_dim and the position
+ * in the sequence.
  *
  * A block has 16 x 16 threads. Thread (x, y) holds elements of rows 4 y ... 4 y + 3 of a tile. In
  * s[ROWS][COLS] it holds every sixteenth column of a tile of products. In o[ROWS][OUT] it holds
@@ -160,7 +161,7 @@ static __device__ __forceinline__ size_t end_of_tile(const attention_view &v, si
     return end_of_queries<LIMITS>(v, min(first_key + TILE, v.sequence) - 1);
 }
 
-/* Returns true if every query of one tile sees every key of the other. */
+/* Returns true if every query of a tile of queries sees every key of a tile of keys. */
 template <int LIMITS>
 static __device__ __forceinline__ bool all_see(const attention_view &v, size_t first_query,
                                                size_t first_key) {

@@ -96,7 +96,8 @@ typedef struct attention_gradients {
 enum { TILE = 64, TILES_DIM = 128 }; /* rows of a tile, and the widest head that fits into it */
 
 /* Calls job(std::integral_constant<int, D>()), where D is the width of the narrowest tiles that
- * have room for `dim` columns. Returns nonzero if no tiles have, or if the job returns nonzero. */
+ * have room for `dim` columns. Returns nonzero if even the widest tiles are too narrow, or if the
+ * job returns nonzero. */
 template <typename Job> static int by_dim(size_t dim, const Job &job) {
     if (dim <= 32) return job(std::integral_constant<int, 32>());
     if (dim <= 64) return job(std::integral_constant<int, 64>());

@@ -34,12 +34,13 @@ template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* Calls `call` with a value of the arrays' type T, and with a value whose type stands for the
- * activation f. So each pair of a type and an activation has its own kernel. */
+/* A type that stands for the activation F. */
 template <kernels_activation F> struct activation {
     static __device__ slope_point at(float x) { return activation_at<F>(x); }
 };
 
+/* Calls `call` with a value of the arrays' type T, and with a value whose type stands for the
+ * activation f. So each pair of a type and an activation has its own kernel. */
 template <typename T, typename Call> static void by_activation(kernels_activation f, Call call) {
     switch (f) {
     case KERNELS_RELU:
@@ -80,7 +81,7 @@ template <typename F> struct slope_of {
     }
 };
 
-/* x: as in slope_of. y: dx, and the activation's value. */
+/* x: dout, then the activation's input. y: dx, then the activation's value. */
 template <typename F> struct slope_and_value_of {
     __device__ void operator()(const float (&x)[2], float (&y)[2]) const {
         const slope_point at = F::at(x[1]);

@@ -3,7 +3,7 @@
  * shape. So a shape has the same algorithm, and gives the same bits, on every rank and in every
  * run:
  *
- *   - Of the addresses, cuBLASLt gets only the alignment, up to BLAS_ALIGNMENT. (Without it,
+ *   - cuBLASLt gets only the alignment of each address, up to BLAS_ALIGNMENT. (Without it,
  *     cuBLASLt would assume 256 bytes.)
  *   - The depth may be split if too few tiles would leave a part of the device idle. The partial
  *     sums must be fp32 in the workspace, and a separate kernel must add them in order. Adding them

@@ -4,7 +4,7 @@
 #include "cuda/products/blas.h"
 
 enum {
-    BLAS_PLANS = 128,    /* the most that are stored; a model needs some thirty */
+    BLAS_PLANS = 128,    /* the most plans that are stored; a model needs about thirty */
     BLAS_ALIGNMENT = 16, /* bytes; no algorithm is faster with more */
 };
 

@@ -108,9 +108,9 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-/* Runs the product. Returns true if cuBLASLt refused it, which two statuses mean. In this case
- * nothing was computed, and cuBLASLt is not tried again for the shape. After any other failure,
- * sync reports the failure. */
+/* Runs the product. Returns true if cuBLASLt refused it, that is, if the status is NOT_SUPPORTED or
+ * INVALID_VALUE. In this case nothing was computed, and cuBLASLt is not tried again for the shape.
+ * After any other failure, sync reports the failure. */
 static bool is_refused(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return false;
     const cublasStatus_t status = try_product(k, p);
@@ -149,17 +149,19 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
 
 /* Returns true if cuBLASLt may compute the GELU in the product's epilogue. This requires that the
  * number of elements of a row is a multiple of 8. On GPUs before Hopper, the epilogue is reported
- * to be slower than single steps. The precision of its tanh is not documented, so only products of
- * bf16 use it. A product with `add` does not use it: `add` may be y itself, and one call would then
- * both read y and write it as the auxiliary matrix. Whether this works is not documented. */
+ * to be slower than single steps. The precision of the epilogue's tanh is not documented, so only
+ * products of bf16 use it. A product with `add` does not use it: `add` may be y itself, and one
+ * call would then both read y and write it as the auxiliary matrix. Whether this works is not
+ * documented. */
 static bool may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
 /* Computes everything in one call if cuBLASLt supports that for the shape. Otherwise computes
- * everything except the activation in one call or, if cuBLASLt does not support this either, in
- * single steps. The choice depends only on the shape, so all ranks make the same choice. */
+ * everything except the activation in one call, and then the activation. If cuBLASLt does not
+ * support that call either, computes everything, including the activation, in single steps. The
+ * choice depends only on the shape, so all ranks make the same choice. */
 static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,

@@ -48,8 +48,8 @@ struct kernels {
     const char *name;
     void *state; /* the backend's own */
 
-    /* Sets the other members. Returns KERNELS_OK, or the reason why not. Called by kernels_open.
-     * number: selects device `number` modulo the number of devices. */
+    /* Sets the other members. Returns KERNELS_OK, or the reason for the failure. Called by
+     * kernels_open. number: selects device `number` modulo the number of devices. */
     int (*open)(kernels *k, unsigned number);
     void (*close)(kernels *k);
     /* Describes what computes, for people and for about.json, such as "oneDNN 2.6.3 avx512_core".
@@ -66,8 +66,8 @@ struct kernels {
     /* Reports bytes of the device's memory: free, in total, and the part of the free bytes that
      * this backend may still use while it computes, in addition to alloc. All are 0 on the host. */
     void (*room)(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
-    /* Returns the most bytes that were allocated with alloc at any time since the open, plus those
-     * that the backend itself used at that time; 0 on the host. */
+    /* Returns the most bytes that were allocated with alloc at any time since the open, plus the
+     * bytes that the backend itself used at that time; 0 on the host. */
     uint64_t (*peak)(const kernels *k);
 
     /* Assigns all work that is requested after this call to a span: a number that the caller
@@ -80,8 +80,8 @@ struct kernels {
     int (*spans)(kernels *k, double *seconds);
 
     /* Allows or forbids products of fp32 to round their operands to tf32 (10 bits after the leading
-     * one) if that is faster; sums remain fp32. At first it is forbidden. The text of describe says
-     * if products do so. */
+     * one) if that is faster; sums remain fp32. At first, this rounding is forbidden. The text of
+     * describe says whether products round their operands. */
     void (*allow_tf32)(kernels *k, int allow);
 
     /* Returns memory with undefined contents, aligned to 64 bytes; NULL if out of memory. */
@@ -124,7 +124,7 @@ struct kernels {
 
     /* y[n] = x[n], rounded to bf16 (to nearest even); NaN stays NaN. */
     void (*narrow)(kernels *k, uint16_t *y, const float *x, size_t n);
-    /* Like narrow, but the work belongs to another stream of the device; see place. */
+    /* Like narrow, but the work is put on `stream`, another stream of the device; see place. */
     void (*narrow_on)(kernels *k, void *stream, uint16_t *y, const float *x, size_t n);
     /* y[n] = x[n], exactly. */
     void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
@@ -266,12 +266,13 @@ static inline int kernels_on_host(const kernels *k) {
     return k->place(k, &stream) == KERNELS_HOST;
 }
 
-/* Opens a backend: "cpu", or "cuda" if it was built. Returns KERNELS_OK, or the reason why not. */
+/* Opens a backend: "cpu", or "cuda" if it was built. Returns KERNELS_OK, or the reason for the
+ * failure. */
 int kernels_open(const char *name, kernels **out);
 /* Opens a backend on device `number` modulo the number of devices; kernels_open uses the first
  * device. */
 int kernels_open_on(const char *name, unsigned number, kernels **out);
-/* Returns static text that says why the last open failed; NULL if it gave no reason. */
+/* Returns static text that says why the last open failed; NULL if no reason was given. */
 const char *kernels_why(void);
 /* For backends: sets the text for kernels_why before an open fails. */
 void kernels_set_why(const char *text);

@@ -1,6 +1,6 @@
 /* The rules of optimizers: the parameters of an update, and the factors that all backends use in a
- * rule. Factors are computed as PyTorch computes those that it passes to its fp32 kernels: in fp64,
- * and then rounded. */
+ * rule. PyTorch computes the factors that it passes to its fp32 kernels in fp64, and then rounds
+ * them; the functions below do the same. */
 #ifndef KERNELS_RULES_H
 #define KERNELS_RULES_H
 

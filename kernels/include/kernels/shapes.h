@@ -69,8 +69,8 @@ typedef struct kernels_heads {
     kernels_type type;            /* of x, out and dx; the computation is in fp32 */
     const float *weight;          /* [dim] the norm's weight; NULL: no norm */
     float eps;                    /* the norm's eps */
-    const float *cosines, *sines; /* [sequence,dim/2] from kernels_rope_table; NULL: no rotation,
-                                     which requires an even dim */
+    const float *cosines, *sines; /* [sequence,dim/2] from kernels_rope_table; NULL: no rotation; a
+                                     rotation requires an even dim */
     const int32_t *places;        /* [batch,sequence] the table's row of each token, as in
                                      kernels_attention; NULL: 0, 1, ... per sample */
 } kernels_heads;
