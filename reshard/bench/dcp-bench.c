@@ -386,9 +386,9 @@ static int check_sizes(const bench *b) {
                memcmp(have->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
     }
     if (!same && b->job.rank == 0)
-        program_note(
-            "%s was saved with other sizes: pass the --layers, --hidden and --vocab of the save",
-            dcp_checkpoint_path(ckpt));
+        program_note("%s was saved with other sizes: pass the --layers, --hidden and --vocab with "
+                     "which it was saved",
+                     dcp_checkpoint_path(ckpt));
     dcp_checkpoint_close(ckpt);
     return same ? PROGRAM_DONE : PROGRAM_USAGE;
 }
@@ -422,7 +422,8 @@ static int bench_load(bench *b) {
         if (result != PROGRAM_DONE) return result;
         const char *wrong = check_workload(&b->work);
         if (wrong)
-            program_note("rank %d: %s holds other values than were saved", b->job.rank, wrong);
+            program_note("rank %d: %s holds other values than those that were saved", b->job.rank,
+                         wrong);
         int worst = launch_worst(&b->job, wrong ? PROGRAM_DIFFERS : PROGRAM_DONE);
         if (worst != PROGRAM_DONE) return worst;
     }
@@ -451,8 +452,9 @@ static int check_copies(bench *b) {
     if ((uint64_t)b->job.size % b->copies == 0) return PROGRAM_DONE;
     int status = PROGRAM_USAGE;
     if (b->job.rank == 0)
-        status = program_refuse("--copies %" PRIu64 ": %d ranks are not a multiple of it",
-                                b->copies, b->job.size);
+        status =
+            program_refuse("--copies %" PRIu64 ": must divide the number of ranks, which is %d",
+                           b->copies, b->job.size);
     launch_end(&b->job);
     return status;
 }
@@ -489,7 +491,8 @@ static int parse_engine(const char *name, dcp_engine *out) {
     if (dcp_engine_parse(name, out) == DCP_OK) return 0;
     if (program_rank() != 0) return PROGRAM_USAGE;
     if (strcmp(name, "cufile") == 0)
-        return program_refuse("--engine cufile was removed, as no machine had run it: use auto");
+        return program_refuse(
+            "--engine cufile was removed, because no machine had run it: use auto");
     return program_refuse("--engine %s: not one of auto, direct, mpio", name);
 }
 

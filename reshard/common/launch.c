@@ -187,6 +187,7 @@ void step_path_note_older(const char *ckpt) {
     char dir[PATH_MAX], name[64], older[64];
     if (!realpath(ckpt, dir) || newest_complete(dir, name, older) || !older[0]) return;
     program_note(
-        "%s was taken as the newest; %s is the complete step before it: give %s/%s to use that",
+        "%s was used as the newest complete step; the complete step before it is %s: to use that "
+        "one, give %s/%s",
         name, older, ckpt, older);
 }

@@ -150,10 +150,10 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
         int dims = most_dims(rule, ckpt);
         if (dims < 0)
             return program_refuse(
-                "--tp-rule: no tensor's name matches '%s'; dcp-inspect show lists them", rule);
+                "--tp-rule: no tensor's name matches '%s'; dcp-inspect show lists the names", rule);
         if (strcmp(value, "none") && value[0] - '0' >= dims)
-            return program_refuse("--tp-rule: '%s=%s': the tensors it matches have no dimension "
-                                  "%s, which are numbered from 0",
+            return program_refuse("--tp-rule: '%s=%s': the tensors that match have no dimension "
+                                  "%s; dimensions are numbered from 0",
                                   rule, value, value);
         rule = value + strlen(value) + 1;
     }
@@ -256,11 +256,12 @@ int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt) {
         tp_rule own;
         const tp_rule *rule = rule_of(m, t, &own);
         if (rule && heads[rule->heads] % tp)
-            status = program_refuse("--mesh: tp=%d cuts through a head: %s has %lld %sheads; "
-                                    "choose a tp that divides them, or leave such tensors whole "
-                                    "with --tp-rule '%s=none'",
-                                    tp, t->path, (long long)heads[rule->heads],
-                                    rule->heads == KEY_HEADS ? "key and value " : "", rule->glob);
+            status =
+                program_refuse("--mesh: tp=%d cuts through a head: %s has %lld %sheads; "
+                               "choose a tp that divides their number, or leave such tensors whole "
+                               "with --tp-rule '%s=none'",
+                               tp, t->path, (long long)heads[rule->heads],
+                               rule->heads == KEY_HEADS ? "key and value " : "", rule->glob);
     }
     json_decref(meta);
     return status;

@@ -179,7 +179,7 @@ int tensor_names_report(const char *where, const tensor_names *names) {
     for (size_t i = 0; i < names->n; i++)
         if (names->renames[i].used == 0)
             return program_refuse("--rename: no tensor's name %s '%s'",
-                                  *names->renames[i].from == '.' ? "has" : "begins with",
+                                  *names->renames[i].from == '.' ? "contains" : "begins with",
                                   names->renames[i].from);
     return 0;
 }
@@ -348,7 +348,8 @@ static model *describe(const weights_query *asked, weights_found *found) {
     model_describe(bare, &m, &still);
     json_decref(bare);
     if (asked->by_training)
-        program_note("%s/config.json: %s: dcp-train would refuse it%s", asked->where, message(&err),
+        program_note("%s/config.json: %s: dcp-train would refuse this configuration%s",
+                     asked->where, message(&err),
                      m ? "" : "; the tensors are not compared with it");
     if (!m) snprintf(found->unknown, sizeof found->unknown, "%.250s", message(&err));
     return m;

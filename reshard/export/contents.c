@@ -344,7 +344,7 @@ static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const tensor_
     int status = compare_tensors(ckpt, copy, embedding, memory, found);
     free(memory);
     if (!status && !*found)
-        program_note("%s: the configuration ties %s to %s, and they differ: both are written, and "
+        program_note("%s: the configuration ties %s to %s, but they differ: both are written, and "
                      "transformers uses only the latter",
                      dcp_checkpoint_path(ckpt), copy->path, embedding->path);
     return status;

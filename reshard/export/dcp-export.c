@@ -45,8 +45,8 @@ static int check_settings(export_request *s) {
     if (s->what.hdf5 && s->max_shard_size)
         return program_refuse("--max-shard-size is for safetensors; --format hdf5 is one file");
     if (!s->voice != !s->voice_from)
-        return program_refuse("--voice and --voice-from go together: a name, and records of one "
-                              "speaker");
+        return program_refuse("give --voice and --voice-from together: the name of a voice, and "
+                              "records of one speaker");
     const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
     if (program_size_parse("--max-shard-size", size, &s->what.max_file_bytes) || parse_dtype(s))
         return PROGRAM_USAGE;
@@ -74,12 +74,14 @@ static int parse_export(export_request *s, int argc, char **argv) {
         PROGRAM_VALUE("dtype", "f32|bf16|f16",
                       "round the model's floats to this type; default: as stored", &s->dtype_name),
         PROGRAM_VALUE("max-shard-size", "SIZE",
-                      "start a new safetensors file before this size (5GB)", &s->max_shard_size),
+                      "the most data in a safetensors file, unless one tensor is larger (5GB)",
+                      &s->max_shard_size),
         PROGRAM_FLAG("with-optimizer", "also write the optimizer's state, as stored: see above",
                      &s->what.with_optimizer),
         PROGRAM_VALUE("rename", "FROM=TO[,...]", "names that begin with FROM begin with TO instead",
                       &s->rename),
-        PROGRAM_FLAG("allow-mismatch", "export tensors that are not those of the configuration",
+        PROGRAM_FLAG("allow-mismatch",
+                     "export tensors that differ from those that config.json requires",
                      &s->what.allow_mismatch),
         PROGRAM_VALUE("voice", "NAME", "the name of the voice on which a talker was tuned",
                       &s->voice),

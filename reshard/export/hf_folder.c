@@ -112,10 +112,11 @@ enum { FIRST_ROW = 3000 };
 static int lower_name(const char *name, export_voice *out) {
     const size_t n = strlen(name);
     if (n == 0 || n >= sizeof out->name)
-        return program_refuse("--voice: a name has 1 to %zu characters", sizeof out->name - 1);
+        return program_refuse("--voice: a name must have 1 to %zu characters",
+                              sizeof out->name - 1);
     for (size_t i = 0; i < n; i++) {
         if (!isalnum((unsigned char)name[i]) && !strchr("_-", name[i]))
-            return program_refuse("--voice: '%s': a name consists of letters, digits, _ and -",
+            return program_refuse("--voice: '%s': a name may contain only letters, digits, _ and -",
                                   name);
         out->name[i] = (char)tolower((unsigned char)name[i]);
     }
@@ -158,8 +159,8 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
     json_decref(config);
     if (out->row < rows) return 0;
     return program_refuse("%s: no row of " TABLE
-                          " is left for --voice; give it the name of a voice "
-                          "that it may replace",
+                          " is free for a new voice: give --voice the name of an existing voice, "
+                          "which is then replaced",
                           dcp_checkpoint_path(ckpt));
 }
 
@@ -187,7 +188,7 @@ static int read_vector(dcp_st_reader *reader, const char *file, uint64_t hidden,
     for (uint64_t i = 0; i < hidden; i++)
         if (!isfinite(out->vector[i]))
             return program_refuse("--voice-from: %s: number %" PRIu64
-                                  " of the vector is not finite; make the records anew",
+                                  " of the vector is not finite; make the records again",
                                   file, i);
     return 0;
 }
@@ -330,7 +331,8 @@ int export_config(const dcp_checkpoint *ckpt, const export_contents *contents, c
     char path[PATH_MAX + 16];
     json_t *config = export_hf_folder_config(ckpt, contents);
     if (!config) {
-        program_note("%s: holds no model configuration: no config.json", dcp_checkpoint_path(ckpt));
+        program_note("%s: holds no model configuration, so config.json is not written",
+                     dcp_checkpoint_path(ckpt));
         return 0;
     }
     int status = export_byte_tokenizer_write(ckpt, config, dir);

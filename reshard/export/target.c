@@ -117,7 +117,7 @@ int export_target_make_tmp(const char *path, char *tmp) {
     } while (stat(tmp, &st));
     mode_t mask = umask(0);
     umask(mask);
-    if (chmod(tmp, 0777 & ~mask)) return program_fail_errno("cannot open to others", tmp);
+    if (chmod(tmp, 0777 & ~mask)) return program_fail_errno("cannot set the permissions of", tmp);
     return 0;
 }
 
@@ -155,8 +155,8 @@ void export_target_remove(const char *path) {
 
 static int sync_parent(const char *path) {
     if (!io_publish_sync_parent(path)) return 0;
-    return program_fail_errno("it is complete, but may disappear after a loss of power: cannot "
-                              "sync the folder of",
+    return program_fail_errno("the export is complete, but may disappear after a loss of power: "
+                              "cannot sync the folder of",
                               path);
 }
 

@@ -49,10 +49,12 @@ static const char about[] =
 static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_FLAG("force", "replace step 0 of CKPT_DIR, or add it to a run's steps", &s->force),
-        PROGRAM_FLAG("take-over",
-                     "take over CKPT_DIR from a writer that has ended, if there are no locks",
-                     &s->take_over),
-        PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
+        PROGRAM_FLAG(
+            "take-over",
+            "on a file system without locks: take over CKPT_DIR from a writer that has ended",
+            &s->take_over),
+        PROGRAM_FLAG("allow-mismatch",
+                     "import tensors that differ from those that config.json requires",
                      &s->allow_mismatch),
         PROGRAM_FLAG("with-optimizer", "also import the optimizer's state that dcp-export wrote",
                      &s->with_optimizer),
@@ -103,8 +105,8 @@ static int open_folder(const launch *job, const import_request *s, folder *f) {
         if (err.status == DCP_ERR_NOT_FOUND) import_note_others(path);
     }
     if (status == 0 && dcp_st_tensors(m->reader) == 0)
-        status =
-            program_fail(PROGRAM_DIFFERS, "%s: names no tensors at all: nothing to import", path);
+        status = program_fail(PROGRAM_DIFFERS,
+                              "%s: names no tensors, so there is nothing to import", path);
     if (status == 0 && s->with_optimizer)
         status = import_moments_open(path, m->reader, &m->moments);
     if (status == 0) status = import_model_name(m);
@@ -195,7 +197,8 @@ static int check_space(const char *path, uint64_t bytes) {
     char needed[32], there[32];
     uint64_t room;
     if (free_space(path, &room) || bytes <= room) return 0;
-    return program_fail(PROGRAM_FAILED, "%s: %s are needed there, %s are free", path,
+    return program_fail(PROGRAM_FAILED,
+                        "%s: the import needs %s, but the file system has only %s free", path,
                         program_bytes_text(bytes, needed), program_bytes_text(room, there));
 }
 

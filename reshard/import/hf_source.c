@@ -157,7 +157,7 @@ void import_note_code(const char *folder) {
     const int n = scandir(folder, &entries, is_code, compare_entries);
     if (n > 0)
         program_note("%s/%s%s: the model's own code is not stored: copy it beside the export, if "
-                     "loading that requires it",
+                     "loading the export requires the code",
                      folder, entries[0]->d_name, n > 1 ? " and others" : "");
     for (int i = 0; i < n; i++) free(entries[i]);
     if (n >= 0) free(entries);
@@ -213,9 +213,9 @@ static void note_safetensors(const char *folder) {
     int n;
     char *name = first_entry(folder, is_safetensors, &n);
     if (name)
-        program_note("%s/%s%s there, but a model is model.safetensors, or several files that "
-                     "model.safetensors.index.json names; fetch the index, or give a single file "
-                     "that name",
+        program_note("%s/%s%s not read: a model must be one file model.safetensors, or several "
+                     "files that model.safetensors.index.json names; fetch the index, or rename a "
+                     "single file to model.safetensors",
                      folder, name, n > 1 ? " and others are" : " is");
     free(name);
 }
@@ -228,10 +228,11 @@ void import_note_others(const char *folder) {
         note_safetensors(folder);
     char *name = first_entry(folder, is_pickle, &n);
     if (name)
-        program_note("%s/%s: pickled weights, which are not read here; transformers writes them "
-                     "as safetensors: python3 -c \"from transformers import AutoModelForCausalLM "
-                     "as M; M.from_pretrained('%s').save_pretrained('%s-safetensors')\"",
-                     folder, name, folder, folder);
+        program_note(
+            "%s/%s: pickled weights, which dcp-import does not read; transformers writes them "
+            "as safetensors: python3 -c \"from transformers import AutoModelForCausalLM "
+            "as M; M.from_pretrained('%s').save_pretrained('%s-safetensors')\"",
+            folder, name, folder, folder);
     free(name);
 }
 
@@ -254,10 +255,11 @@ static int parse_config(const char *folder, const char *text, uint64_t bytes, js
     json_t *config = core_json_read(text + mark, bytes - mark, &where);
     const char *word = config ? NULL : program_json_infinite(text + mark, bytes - mark, &where);
     if (word)
-        return program_fail(PROGRAM_DIFFERS,
-                            "%s/config.json: %s, which Python writes, is no number of JSON (line "
-                            "%d, column %d): give a finite one, or leave the key out",
-                            folder, word, where.line, where.column);
+        return program_fail(
+            PROGRAM_DIFFERS,
+            "%s/config.json: %s, which Python writes, is not a number in JSON (line "
+            "%d, column %d): give a finite number, or leave the key out",
+            folder, word, where.line, where.column);
     if (!config)
         return program_fail(PROGRAM_DIFFERS, "%s/config.json: not JSON: %s (line %d, column %d)",
                             folder, where.text, where.line, where.column);
@@ -293,16 +295,16 @@ int import_config_read(const char *folder, json_t **out) {
     int status = dcp_st_open_file(folder, "config.json", &fd, &bytes, &err);
     if (status == DCP_ERR_NOT_FOUND && has_adapters(folder))
         return program_refuse("%s: holds only adapters of PEFT: merge them into their model "
-                              "(merge_and_unload()), save that, and import it",
+                              "(merge_and_unload()), save the merged model, and import it",
                               folder);
     if (status == DCP_ERR_NOT_FOUND)
         return program_refuse("%s: holds no config.json, so it is no Hugging Face folder", folder);
     if (status) return program_report(&err);
     char *text = bytes <= MAX_CONFIG_BYTES ? malloc(bytes + 1) : NULL;
     if (bytes > MAX_CONFIG_BYTES)
-        status =
-            program_fail(PROGRAM_DIFFERS, "%s/config.json: has %" PRIu64 " bytes, more than %u",
-                         folder, bytes, MAX_CONFIG_BYTES);
+        status = program_fail(PROGRAM_DIFFERS,
+                              "%s/config.json: has %" PRIu64 " bytes, but may have at most %u",
+                              folder, bytes, MAX_CONFIG_BYTES);
     else if (!text)
         status = program_no_memory();
     if (status == 0 && read_file(fd, "config.json", 0, bytes, text, &err))

@@ -122,7 +122,7 @@ static int note_untied(const char *folder, const import_model *model, const weig
     const int status = is_same_data(model, found->tied, found->copy, memory, &same, &err);
     free(memory);
     if (status == 0 && !same)
-        program_note("%s: config.json ties %s to %s, and they differ: transformers uses only the "
+        program_note("%s: config.json ties %s to %s, but they differ: transformers uses only the "
                      "latter, and dcp-train refuses such weights; if the former is right, set "
                      "tie_word_embeddings to false in config.json",
                      folder, found->copy->path, found->tied->path);
@@ -176,17 +176,19 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
     if (status || found.differences + absent == 0 || allow) return status;
     if (!found.differences)
         return program_fail(PROGRAM_DIFFERS,
-                            "%s: a part of the model is missing: fetch its files anew, or "
+                            "%s: a part of the model is missing: fetch its files again, or "
                             "--allow-mismatch imports what the folder has",
                             folder);
-    return program_fail(PROGRAM_DIFFERS,
-                        "%s: these are not the tensors of its config.json, and dcp-train would "
-                        "refuse them: correct one of the two; --allow-mismatch imports them as "
-                        "they are",
-                        folder);
+    return program_fail(
+        PROGRAM_DIFFERS,
+        "%s: its tensors differ from those that config.json requires, and dcp-train "
+        "would refuse them: correct the tensors or config.json; --allow-mismatch "
+        "imports the tensors as they are",
+        folder);
 }
 
-static const char remedy[] = "export both anew, or import without --with-optimizer";
+static const char remedy[] =
+    "export the model and its optimizer again, or import without --with-optimizer";
 
 /* Finds the optimizer's file, or the index of its files. */
 static int find_file(const char *folder, char *out, size_t size) {
@@ -226,8 +228,8 @@ static int check_moment(const char *file, const dcp_st_reader *model, const dcp_
                             moment->path, remedy);
     if (strncmp(moment->path, "step.", 5) == 0) return check_count(file, moments, dot + 1);
     if (param->dtype != DCP_F32)
-        return program_refuse("%s: moments require weights of type F32, but %s is %s: export it "
-                              "without --dtype, or import without --with-optimizer",
+        return program_refuse("%s: moments require weights of type F32, but %s is %s: export the "
+                              "model without --dtype, or import without --with-optimizer",
                               file, param->path, dcp_dtype_name(param->dtype));
     if (!is_same_shape(moment, param))
         return program_fail(PROGRAM_DIFFERS, "%s: %s has another shape than %s; %s", file,

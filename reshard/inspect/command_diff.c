@@ -270,7 +270,7 @@ static int parse_tolerance(const char *option, const char *text, double *out, bo
     *out = strtod(text, &end);
     *given = true;
     if (end != text && !*end && !errno && *out >= 0 && isfinite(*out)) return 0;
-    return program_refuse("%s: '%s' is not a number from 0", option, text);
+    return program_refuse("%s: '%s' is not a finite number of at least 0", option, text);
 }
 
 static const char about[] =
@@ -290,9 +290,10 @@ static const char about[] =
     "\n"
     "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path,\n"
     "dtype, shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b;\n"
-    "dtype_b, shape_b; if it was read differing, bits_only, max, mean, relative,\n"
-    "nonfinite, beyond), with --depth modules (kind, module, tensors, unlike, unmeasured, and\n"
-    "the same amounts), meta (key, a, b). --sort and --top apply to both lists.";
+    "dtype_b, shape_b; for tensors that were read also differing, bits_only, max, mean,\n"
+    "relative, nonfinite, beyond); with --depth also modules (kind, module, tensors, unlike,\n"
+    "unmeasured, and the same amounts); meta (key, a, b). --sort and --top apply to the lists\n"
+    "tensors and modules.";
 
 /* Parses the arguments of --sort, --top and --depth. Returns 0, or PROGRAM_USAGE after a
  * message. */
@@ -318,15 +319,17 @@ int inspect_diff(int argc, char **argv) {
     const char *rtol = NULL, *atol = NULL, *sort = NULL, *top = NULL, *depth = NULL;
     diff_listing listing = {0};
     const program_option table[] = {
-        PROGRAM_VALUE("rtol", "X", "elements are equal if they differ by at most X times B's value",
-                      &rtol),
-        PROGRAM_VALUE("atol", "X", "or by at most X; both together: like numpy.allclose", &atol),
+        PROGRAM_VALUE("rtol", "X", "accept differences of at most X times B's value", &rtol),
+        PROGRAM_VALUE("atol", "X",
+                      "accept differences of at most X; with --rtol, of the sum of both limits",
+                      &atol),
         PROGRAM_FLAG("quick", "do not read tensors that differ according to their checksums",
                      &quick),
         PROGRAM_FLAG("all", "list equal tensors, too", &listing.all),
         PROGRAM_VALUE("sort", "relative|max|mean|differing",
                       "list the tensors that differ most first", &sort),
-        PROGRAM_VALUE("top", "N", "list only the first N, sorted by relative without --sort", &top),
+        PROGRAM_VALUE("top", "N",
+                      "list only the first N; without --sort, they are sorted by relative", &top),
         PROGRAM_VALUE("depth", "N", "list modules, N levels deep, instead of tensors", &depth),
         PROGRAM_FLAG("ignore-meta", "compare only tensors", &ignore_meta),
         {0}};
@@ -345,7 +348,8 @@ int inspect_diff(int argc, char **argv) {
     if (!status) status = parse_listing(sort, top, depth, quick, &listing);
     if (status) return status;
     if (quick && options.tolerant)
-        return program_refuse("--quick reads no elements, to which a tolerance could apply");
+        return program_refuse(
+            "--quick reads no elements, so --rtol and --atol would have no effect");
     options.quick = quick;
     options.globs = args + 2;
     options.n_globs = (size_t)n - 2;

@@ -239,14 +239,14 @@ static const char about[] =
     "\n"
     "Prints which rank holds what. --world N shows the boxes that N ranks of dcp-train hold\n"
     "and that dcp-reshard --world N writes: each tensor is cut on dimension 0 into N parts,\n"
-    "the last of which may be smaller or empty. --mesh is that of dcp-reshard. A step of\n"
-    "layout global requires one of the two options; without them, a step of layout sharded\n"
-    "is shown as its files were written. GLOBs select the tensors whose boxes are printed,\n"
-    "by their paths, with or without /model/.\n"
+    "the last of which may be smaller or empty. --mesh and --tp-rule are as in dcp-reshard.\n"
+    "A step of layout global requires --world or --mesh; without them, a step of layout\n"
+    "sharded is shown as its files were written. GLOBs select the tensors whose boxes are\n"
+    "printed, by their paths, with or without /model/.\n"
     "\n"
     "JSON: path, step, layout, files, world, mesh (null: as written), ranks (rank, bytes,\n"
-    "tensors), groups (group, bytes, held: bytes of each rank); with GLOBs tensors (path,\n"
-    "dtype, shape, bytes, boxes: rank, start, count).";
+    "tensors), groups (group, bytes, held: bytes of each rank); with GLOBs also tensors\n"
+    "(path, dtype, shape, bytes, boxes: rank, start, count).";
 
 int inspect_layout(int argc, char **argv) {
     layout_request q = {0};
@@ -255,7 +255,9 @@ int inspect_layout(int argc, char **argv) {
         PROGRAM_VALUE("mesh", "AXES", "show the boxes that the ranks of a mesh hold: fsdp=4,tp=2",
                       &q.mesh),
         PROGRAM_VALUE("tp-rule", "GLOB=DIM",
-                      "tp cuts these tensors on DIM (or none); precedes built-in rules", &q.rules),
+                      "tp cuts tensors that match GLOB on DIM, or not at all if DIM is 'none'; "
+                      "overrides built-in rules",
+                      &q.rules),
         PROGRAM_VALUE("svg", "FILE", "also draw who holds what", &q.svg),
         {0}};
     const program_command program = {.name = "dcp-inspect",

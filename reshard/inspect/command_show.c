@@ -279,10 +279,10 @@ static const char about[] =
     "'...'. If there are more values than --values, only the ends of each dimension are\n"
     "printed.\n"
     "\n"
-    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME\n"
-    "path, dtype, shape, bytes, start, count, step (of each dimension), shown (the slice's\n"
-    "shape), zeros, nan, inf, min, max, mean, std (if some are finite), values (the first\n"
-    "ones, in row-major order); with a glob tensors, a list of such objects.";
+    "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta. JSON with\n"
+    "NAME: path, dtype, shape, bytes, start, count, step (of each dimension), shown (the\n"
+    "slice's shape), zeros, nan, inf, min, max, mean, std (if some are finite), values (the\n"
+    "first ones, in row-major order). JSON with a glob: tensors, a list of such objects.";
 
 int inspect_show(int argc, char **argv) {
     bool json = false;

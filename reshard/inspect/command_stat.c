@@ -393,9 +393,9 @@ static const char about[] =
     "them. All cores work; under mpirun all ranks do.\n"
     "\n"
     "JSON: path, step, layout, files, bytes, table_bytes, parameters, kinds (kind, tensors,\n"
-    "elements, bytes; if it was read zeros, nan, inf, min, max, mean, std, histogram:\n"
-    "log2, negative, positive), modules (module, depth, tensors, parameters, bytes), tensors\n"
-    "(path, dtype, shape, bytes; if it was read zeros to std).";
+    "elements, bytes; for kinds that were read also zeros, nan, inf, min, max, mean, std,\n"
+    "histogram: log2, negative, positive), modules (module, depth, tensors, parameters,\n"
+    "bytes), tensors (path, dtype, shape, bytes; for tensors that were read also zeros to std).";
 
 int inspect_stat(int argc, char **argv) {
     stat_request q = {.depth = DEPTH};

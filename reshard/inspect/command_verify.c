@@ -172,8 +172,8 @@ static const char about[] =
     "the exit status is then 1. If no damage was found, but something could not be read, the\n"
     "exit status is 3.\n"
     "\n"
-    "JSON: path, intact (null: it could not be read), bytes, damage (lines); with --all dir,\n"
-    "intact, steps (of these).";
+    "JSON: path, intact (null: it could not be read), bytes, damage (lines). JSON with --all:\n"
+    "dir, intact, steps (a list of such objects).";
 
 int inspect_verify(int argc, char **argv) {
     bool json = false, all = false;

@@ -16,8 +16,8 @@ static const struct command {
     bool alone; /* under a launcher, only rank 0 works */
 } commands[] = {
     {"ls", "DIR", "lists the steps of a directory", inspect_ls, true},
-    {"show", "CKPT [NAME[SLICE]]", "prints the tensors of a step, or one's values", inspect_show,
-     true},
+    {"show", "CKPT [NAME[SLICE]]", "prints the tensors of a step, or the values of one",
+     inspect_show, true},
     {"verify", "CKPT [--all]", "checks every byte", inspect_verify, false},
     {"prove", "CKPT [GLOB...]", "prints the tensors' checksums and the state id", inspect_prove,
      false},

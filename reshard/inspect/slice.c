@@ -61,7 +61,7 @@ static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
     snprintf(asked, sizeof asked, "%.*s", (int)strcspn(text, "["), short_name(text));
     suggest_names(ckpt, asked, near);
     return program_refuse("%s: has no tensor '%s'%s%s", dcp_checkpoint_path(ckpt), text, near,
-                          *near ? "?" : "; without a name all are listed");
+                          *near ? "?" : "; without a name, all tensors are listed");
 }
 
 /* Reads an optional integer into *out. *given: whether there is one. Returns -1 if the text is no
@@ -86,7 +86,7 @@ static int set_index(inspect_slice *s, uint32_t d, int64_t index, int64_t size) 
     const int64_t from = index < 0 ? index + size : index;
     if (from < 0 || from >= size)
         return program_refuse("index %" PRId64 " of dimension %u is out of range: %s has %" PRId64
-                              " there (%" PRId64 " to %" PRId64 ")",
+                              " indices in this dimension (%" PRId64 " to %" PRId64 ")",
                               index, d, s->tensor->path, size, -size, size - 1);
     index = from;
     s->start[d] = (uint64_t)index;

@@ -55,12 +55,14 @@ static const char about[] =
     "  mpirun --oversubscribe -n 4 dcp-reshard ...           four ranks share the work\n"
     "\n"
     "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
-    "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"
-    "'latest': a step that was rewritten is not a run's newest. Under mpirun the ranks share\n"
-    "the work. The step is published only after the checksums of all tensors were found equal.\n"
+    "complete step) into the checkpoint directory DST, where it keeps its number. The link\n"
+    "DST/latest is neither made nor changed, because it is meant for the newest step of a run.\n"
+    "Under mpirun the ranks share the work. The step is published only after the checksums of\n"
+    "all tensors were found equal to those in SRC.\n"
     "\n"
-    "Axes of a mesh, the first the slowest: fsdp cuts tensors on dimension 0, tp as Megatron\n"
-    "does (q, k, v, gate, up, embeddings by outputs; o, down by inputs), replicate copies.";
+    "Axes of a mesh (the first one varies slowest): fsdp cuts tensors on dimension 0; tp cuts\n"
+    "them as Megatron does (q, k, v, gate, up and embeddings by outputs; o and down by\n"
+    "inputs); replicate makes copies.";
 
 static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -68,16 +70,18 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
                       "one file for any number of ranks, or one file per rank", &s->layout_name),
         PROGRAM_VALUE("world", "N", "write N files, one per rank; a global file serves any N",
                       &s->world_text),
-        PROGRAM_VALUE("mesh", "AXES", "the same for a mesh: fsdp=4,tp=2 or fsdp=4,replicate=2",
+        PROGRAM_VALUE("mesh", "AXES",
+                      "write one file per rank of a mesh: fsdp=4,tp=2 or fsdp=4,replicate=2",
                       &s->mesh_text),
         PROGRAM_VALUE("tp-rule", "GLOB=DIM",
-                      "tp cuts these tensors on DIM (or none); precedes built-in rules",
+                      "tp cuts tensors that match GLOB on DIM, or not at all if DIM is 'none'; "
+                      "overrides built-in rules",
                       &s->tp_rules),
         PROGRAM_VALUE("memory", "SIZE", "the most memory that a process uses (256MiB)",
                       &s->memory_text),
         PROGRAM_FLAG("force", "replace the step in DST", &s->force),
         PROGRAM_FLAG("take-over",
-                     "take over DST from a writer that has ended, if there are no locks",
+                     "on a file system without locks: take over DST from a writer that has ended",
                      &s->take_over),
         PROGRAM_VALUE("svg", "FILE", "with --dry-run: also draw the bytes from old to new ranks",
                       &s->svg),

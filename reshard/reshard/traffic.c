@@ -207,7 +207,7 @@ void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_label
     }
     print_rank("all", &f->total, "");
     printf("\nread: bytes of the old rank's file. moved: those bytes of the new rank's file that "
-           "come from the file of another old rank.\n");
+           "come from the files of old ranks with other numbers.\n");
 }
 
 static json_t *rank_json(const reshard_traffic *f, const reshard_traffic_labels *l, int r) {

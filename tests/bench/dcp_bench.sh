@@ -60,7 +60,7 @@ done
 expect_status 0 "${mpirun[@]}" 2 "$bench" load dir "${small[@]}" --copies 2
 expect_objects 1 load 2
 expect_status 2 "${mpirun[@]}" 3 "$bench" save dir "${small[@]}" --copies 2
-grep -q "3 ranks are not a multiple" err || fail "no reason for --copies: $(cat err)"
+grep -q -e "--copies 2: must divide the number of ranks, which is 3" err || fail "no reason for --copies: $(cat err)"
 expect_status 2 "$bench" save dir --engine fast
 expect_status 2 "$bench" save dir --engine cufile
 grep -q "cufile was removed" err || fail "no reason for --engine cufile"

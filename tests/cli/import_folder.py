@@ -278,7 +278,8 @@ def test_a_configuration_that_dcp_train_would_refuse_is_reported():
     for name, config, said in (
             ("scaled", {**MODEL, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled/config.json: rope_scaling"),
             ("layers", {**MODEL, "num_hidden_layers": "1"},
-             "layers/config.json: num_hidden_layers is not an integer in 1..16384: dcp-train would refuse it; the tensors are not"),
+             "layers/config.json: num_hidden_layers is not an integer in 1..16384: dcp-train would refuse this configuration; "
+             "the tensors are not"),
             ("foreign", {**MODEL, "model_type": "bert"}, "foreign/config.json: model_type \"bert\" is not supported")):
         with cases.part(name):
             check_taken(folder(name, FITTING, config), [said])
@@ -319,10 +320,10 @@ def check_tied(head, told):
     """Import and export report `told` times that weights are tied and yet differ."""
     folder("tied", {**FITTING, "lm_head.weight": head}, TIED)
     said = run("dcp-import", "tied", "tied-ckpt", err=True)
-    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: transformers uses only the "
+    check(said.count("ties lm_head.weight to model.embed_tokens.weight, but they differ: transformers uses only the "
                      "latter, and dcp-train refuses such weights") == told and bool(said) == bool(told), said)
     said = run("dcp-export", "tied-ckpt", "tied-back", err=True)
-    check(said.count("and they differ: both are written, and transformers uses only the latter") == told and bool(said) == bool(told), said)
+    check(said.count("but they differ: both are written, and transformers uses only the latter") == told and bool(said) == bool(told), said)
 
 
 def test_a_copy_of_tied_weights_is_not_reported():
@@ -440,7 +441,7 @@ def test_a_byte_order_mark_is_skipped():
 
 def test_infinity_as_python_writes_it_is_refused():
     check_config_text('{"model_type": "llama",\n "x": [0.0, Infinity]}', 1,
-                      "worded/config.json: Infinity, which Python writes, is no number of JSON (line 2, column 13)")
+                      "worded/config.json: Infinity, which Python writes, is not a number in JSON (line 2, column 13)")
 
 
 @cases.shared

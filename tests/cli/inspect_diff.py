@@ -280,7 +280,7 @@ def test_damage_in_the_newest_step_names_the_older_one():
     flip(f"{b}/state.h5", offset(b, "/model/many"))
     older = save("b-global", 6, {"/model/same": states()[0]["/model/same"]}, META)
     assert run("diff", a, "b-global", status=1) == ""
-    assert f"give {older} to use that" in run.said, run.said
+    assert f"to use that one, give {older}" in run.said, run.said
 
 
 cases.main()

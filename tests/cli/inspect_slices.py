@@ -137,7 +137,7 @@ def test_an_index_out_of_range_is_refused():
     for index in ("7", "-8"):
         with cases.part(index):
             run("show", steps()[0], f"x[{index}]", status=2)
-            assert "is out of range: /model/x has 7 there (-7 to 6)" in run.said, run.said
+            assert "is out of range: /model/x has 7 indices in this dimension (-7 to 6)" in run.said, run.said
 
 
 def test_values_takes_a_number_within_limits():

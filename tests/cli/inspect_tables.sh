@@ -28,7 +28,7 @@ gives 0 dcp-inspect show "$dir/c/step-00000003" boolean
 prints "false, true"
 gives 0 dcp-inspect show "$dir/c/step-00000003" empty
 gives 2 dcp-inspect show "$dir/c/step-00000003" nothing
-says "has no tensor 'nothing'; without a name all are listed"
+says "has no tensor 'nothing'; without a name, all tensors are listed"
 gives 2 dcp-inspect show "$dir/c/step-00000003" "/model/layer.0.f23[1]"
 says "has no tensor '/model/layer.0.f23\[1\]'; did you mean layer.0.f[0-9]*"
 gives 2 dcp-inspect show "$dir/c/step-00000003" bits

@@ -134,11 +134,11 @@ printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100000 conv=notrunc
 for command in "dcp-export $dir/two $dir/no-hf" "dcp-reshard $dir/two $dir/none --layout global" \
     "dcp-inspect show $dir/two big.weight" "dcp-inspect verify $dir/two"; do
     gives 1 $command
-    says "give $dir/two/$step to use that"
+    says "to use that one, give $dir/two/$step"
 done
 printf x | dd of="$dir/two/step-00000004/state.h5" bs=1 seek=100 conv=notrunc status=none
 gives 1 dcp-inspect diff "$dir/two" "$dir/c"
-says "give $dir/two/$step to use that"
+says "to use that one, give $dir/two/$step"
 
 # JSON is UTF-8.
 cp -r "$dir/c" "$dir/"$'\xff'
@@ -160,7 +160,7 @@ gives 0 dcp-inspect show "$dir/c"
 gives 1 dcp-inspect show "$dir/damaged" big.weight
 gives 2 dcp-inspect show "$dir/c" no.such.tensor
 gives 2 dcp-inspect show "$dir/c" 'big.weight[0,-8000]'
-says "index -8000 of dimension 1 is out of range: /model/big.weight has [0-9]* there (-"
+says "index -8000 of dimension 1 is out of range: /model/big.weight has [0-9]* indices in this dimension (-"
 gives 3 full dcp-inspect show "$dir/c"
 gives 0 env -C "$dir" dcp-inspect verify ./c/
 prints "^./c/$step: intact"

@@ -89,8 +89,8 @@ static void note_failure(cuda_state *state, const blas_product *p, cublasStatus_
     if (state->failure) return;
     snprintf(
         state->product_failure, sizeof state->product_failure,
-        "cuBLASLt: %s: product of [%llu,%llu] and [%llu,%llu]%s%s in %s, epilogue %u, alignments "
-        "%u, %u, %u and %u",
+        "cuBLASLt: %s: product of [%llu,%llu] and [%llu,%llu]%s%s; operands in %s; epilogue %u; "
+        "alignments %u, %u, %u and %u",
         state->blas->status_string(status), (unsigned long long)s.m, (unsigned long long)s.depth,
         (unsigned long long)s.depth, (unsigned long long)s.n,
         s.transpose_a ? ", the first transposed" : "",

@@ -172,8 +172,8 @@ def _verify(given: argparse.Namespace) -> int:
     if given.json:
         _print_json({"dir": path, "intact": is_intact, "steps": found} if given.all else found[0])
     elif not is_intact and not given.all and len(names) > 1:
-        _note(f"{names[-1]} was taken as the newest; {names[-2]} is the complete step before it: give "
-              f"{os.path.join(path, names[-2])} to use that")
+        _note(f"{names[-1]} was used as the newest complete step; the complete step before it is {names[-2]}: to use "
+              f"that one, give {os.path.join(path, names[-2])}")
     return 0 if is_intact else DIFFERS
 
 
