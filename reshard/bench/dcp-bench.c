@@ -327,8 +327,8 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 }
 
 /* Saves once, synchronously or, with `async`, in the background. The stall of a background save is
- * the time until the call returns. Its processor time is that of all threads except this one, which
- * sleeps meanwhile. */
+ * the time until the call returns. The processor time of a background save is that of all threads
+ * except this one, which sleeps meanwhile. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, bool async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;
     const dcp_save_options options = {.size = sizeof options,

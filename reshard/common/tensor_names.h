@@ -58,9 +58,9 @@ typedef struct weights_query {
 
 typedef struct weights_found {
     size_t differences;
-    /* If config.json ties weights, but there are two tensors for them: copy is the second tensor,
-     * and tied the tensor of which it should be a copy; otherwise NULL. The contents of the two
-     * were not compared. */
+    /* If config.json ties weights: `tied` is the tensor that it ties, and `copy` is a second tensor
+     * for the same weights, whose contents were not compared with those of `tied`. Each is NULL if
+     * it does not exist. */
     const dcp_tensor *copy, *tied;
     char unknown[256]; /* why nothing was compared with config.json: the reason why dcp-train does
                           not accept it even without its dropout; "" if it was compared */

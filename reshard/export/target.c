@@ -1,5 +1,5 @@
-/* At every moment, whatever has the final name is complete: the new folder exchanges names with an
- * earlier export, which is removed only after that. */
+/* At every moment, any entry that has the final name is complete: the new folder exchanges names
+ * with an earlier export, which is removed only after the exchange. */
 #include "export/target.h"
 
 #include <dirent.h>
@@ -198,7 +198,7 @@ static bool is_empty_folder(const char *path) {
     return entries <= 2;
 }
 
-/* --force removes the entry that is replaced, so OUT must be an export of this program. */
+/* --force removes the old entry OUT, so that entry must be an export of this program. */
 int export_target_check(const char *out, bool hdf5, bool replace) {
     struct stat st;
     if (lstat(out, &st)) return 0;

@@ -45,7 +45,7 @@ typedef struct inspect_diff_row {
 typedef struct inspect_diff_options {
     char *const *globs;
     size_t n_globs;
-    bool quick; /* do not measure */
+    bool quick; /* measure only tensors whose kind the tables do not decide */
     bool tolerant;
     double rtol, atol; /* elements are close if |a - b| <= atol + rtol |b| */
 } inspect_diff_options;
@@ -60,8 +60,8 @@ typedef struct inspect_differences {
 /* Pairs the tensors and judges them by their checksums. Returns an exit status. */
 int inspect_differences_pair(dcp_checkpoint *a, dcp_checkpoint *b,
                              const inspect_diff_options *options, inspect_differences *out);
-/* Reads tensors whose kind is unknown and, without `quick`, tensors that have changed. The counts
- * are on rank 0. Returns an exit status. Collective. */
+/* Reads tensors whose kind is unknown and, without `quick`, tensors that have changed or whose
+ * dtypes differ. The counts are on rank 0. Returns an exit status. Collective. */
 int inspect_differences_measure(const launch *job, inspect_differences *d,
                                 const inspect_diff_options *options);
 void inspect_differences_free(inspect_differences *d);

@@ -95,8 +95,8 @@ static int add_held(void *ctx, int rank, const dcp_box *box) {
     return 0;
 }
 
-/* Visits each rank's boxes. If only fsdp cuts the tensor, the first rank without a box ends the
- * visit, because later ranks have none either. */
+/* Visits each rank's boxes. If the mesh has only the axis fsdp, the first rank without a box ends
+ * the visit, because later ranks have no box either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
     bool by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = false;

@@ -54,8 +54,8 @@ typedef enum inspect_rank {
 extern const char *const inspect_ranking_names[RANKS];
 
 /* Returns the sorted rows: an array of d->n elements to be freed with free(), or NULL if out of
- * memory. First come tensors without a finite difference: those with different shapes, those in
- * only one checkpoint, and those with NaN. Rows with equal amounts are in the order of paths. */
+ * memory. First come tensors without a finite difference: tensors whose shapes differ, tensors in
+ * only one checkpoint, and tensors with NaN. Rows with equal amounts are in the order of paths. */
 const inspect_diff_row **inspect_ranking_rows(const inspect_differences *d, inspect_rank by);
 
 /* The tensors of a module that follow each other in the comparison. */

@@ -1,6 +1,6 @@
-/* Sums over rows, in two steps. First each block adds up its rows in registers, and writes one row
- * of partial sums to scratch. Then the partial sums are added up. The number of rows per block
- * depends only on the shape. */
+/* Sums over rows, in two steps. First each block adds up its rows, in registers if a row fits, and
+ * writes one row of partial sums to scratch. Then the partial sums are added up. The number of rows
+ * per block depends only on the shape. */
 #pragma once
 
 #include "cuda/common/shares.cuh"

@@ -10,9 +10,9 @@
 
 enum { THREADS = 256, WARP = 32 };
 
-/* Launches nothing if there are no blocks, because an empty grid would be an error. A kernel may
- * use 48 KiB of shared memory, 2 KiB of which are for sums over a block; more must be enabled
- * first. */
+/* Launches nothing if there are no blocks, because an empty grid would be an error. By default a
+ * kernel may use 48 KiB of shared memory, 2 KiB of which are for sums over a block; if it needs
+ * more, this function first raises the kernel's limit. */
 template <typename... Expected, typename... Given>
 static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsigned threads,
                    size_t shared_bytes, Given... given) {

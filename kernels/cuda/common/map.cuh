@@ -1,5 +1,5 @@
-/* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes. An output may be the
- * same array as an input. */
+/* Elementwise kernels: outputs[n] = f(inputs[n]), by accesses of 16 bytes (of 8 bytes for arrays of
+ * bf16 if other arrays are fp32). An output may be the same array as an input. */
 #pragma once
 
 #include "cuda/common/shares.cuh"

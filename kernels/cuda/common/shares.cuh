@@ -1,8 +1,8 @@
 /* How threads share an array, or a row of an array. A group of LANES threads processes it in spans
  * of LANES * UNITS * EACH elements. In a span, unit u of lane l is the EACH elements that start at
- * (u * LANES + l) * EACH; they are one access of 16 bytes. If the address does not permit such an
- * access, a thread reads the same elements one by one. So the order of sums does not depend on
- * addresses. */
+ * (u * LANES + l) * EACH; they are one access of 16 bytes, or of 8 bytes for 4 elements of bf16. If
+ * the address does not permit such an access, a thread reads the same elements one by one. So the
+ * order of sums does not depend on addresses. */
 #pragma once
 
 #include "cuda/common/device.cuh"

@@ -1,7 +1,7 @@
 /* Chooses the algorithm of a product. cuBLASLt proposes an algorithm for each shape; the epilogue
- * is part of the shape. cuBLASLt is queried once per shape, and the query contains nothing but the
- * shape. So a shape has the same algorithm, and gives the same bits, on every rank and in every
- * run:
+ * is part of the shape. cuBLASLt is queried once per shape, or again if the shape's plan is no
+ * longer stored. The query contains nothing but the shape. So a shape has the same algorithm, and
+ * gives the same bits, on every rank and in every run:
  *
  *   - cuBLASLt gets only the alignment of each address, up to BLAS_ALIGNMENT. (Without it,
  *     cuBLASLt would assume 256 bytes.)
