@@ -399,9 +399,9 @@ int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *set
     snprintf(contents->unknown, sizeof contents->unknown, "%s", found.unknown);
     if (status || found.differences == 0 || settings->allow_mismatch) return status;
     return program_refuse(
-        "%s: these are not the tensors of the model's own configuration: transformers would ignore "
+        "%s: its tensors differ from those that config.json requires: transformers would ignore "
         "surplus tensors and initialize missing ones at random; %s, or --allow-mismatch exports "
-        "them as they are",
+        "the tensors as they are",
         dcp_checkpoint_path(ckpt),
         has_adapters(contents) ? "merge the adapters (merge_and_unload) before the save"
                                : "--rename FROM=TO gives other names");

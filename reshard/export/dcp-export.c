@@ -64,8 +64,8 @@ static const char about[] =
     "attribute 'config' is the model's configuration as JSON. The option --with-optimizer\n"
     "adds optimizer.safetensors, with names such as exp_avg.lm_head.weight, or in HDF5 the\n"
     "group /optimizer. Parts that PyTorch's wrappers add to names (_orig_mod., module.) are\n"
-    "removed. If dcp-train knows the model, tensors that its configuration does not require\n"
-    "are refused.";
+    "removed. If dcp-train knows the model, the export is refused unless its tensors are those\n"
+    "that config.json requires.";
 
 static int parse_export(export_request *s, int argc, char **argv) {
     const program_option options[] = {

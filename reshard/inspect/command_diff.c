@@ -304,7 +304,7 @@ static int parse_listing(const char *sort, const char *top, const char *depth, b
         return PROGRAM_USAGE;
     if (quick && (sort || top || depth))
         return program_refuse(
-            "--quick measures no differences, which --sort, --top and --depth require");
+            "--quick does not measure all differences, which --sort, --top and --depth require");
     if (top) out->sort = RANK_RELATIVE;
     if (!sort) return 0;
     for (int by = RANK_PATH + 1; by < RANKS; by++)
@@ -349,7 +349,7 @@ int inspect_diff(int argc, char **argv) {
     if (status) return status;
     if (quick && options.tolerant)
         return program_refuse(
-            "--quick reads no elements, so --rtol and --atol would have no effect");
+            "--quick does not measure all differences, which --rtol and --atol require");
     options.quick = quick;
     options.globs = args + 2;
     options.n_globs = (size_t)n - 2;

@@ -31,12 +31,13 @@ typedef struct reshard_request {
 } reshard_request;
 
 static int parse_values(reshard_request *s) {
-    if (!s->layout_name) return program_refuse("--layout global or --layout sharded is needed");
+    if (!s->layout_name)
+        return program_refuse("--layout is missing: give --layout global or --layout sharded");
     s->layout = strcmp(s->layout_name, "sharded") == 0 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL;
     if (s->layout == DCP_LAYOUT_GLOBAL && strcmp(s->layout_name, "global"))
         return program_refuse("--layout: '%s' is none of global, sharded", s->layout_name);
     if ((s->json || s->svg) && !s->dry_run)
-        return program_refuse("%s determines how --dry-run prints the plan: give both",
+        return program_refuse("%s determines how --dry-run prints the plan: give --dry-run, too",
                               s->json ? "--json" : "--svg");
     if (s->layout == DCP_LAYOUT_GLOBAL && (s->mesh_text || s->tp_rules || s->world_text))
         program_note("%s has no effect here: a global file serves any mesh and any number of ranks",
@@ -130,7 +131,7 @@ static int print_plan_json(const reshard_traffic *f, const reshard_traffic_label
     if (!plan) return program_no_memory();
     int failed = json_text_write(plan, 0, stdout);
     json_decref(plan);
-    return failed ? program_fail_errno("write", "stdout") : 0;
+    return failed ? program_fail_errno("cannot write to", "stdout") : 0;
 }
 
 static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int size) {
@@ -152,7 +153,7 @@ static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int 
     if (status) return status;
     if (s->svg) {
         errno = reshard_traffic_draw(&f, labels.mesh, s->svg);
-        if (errno) status = program_fail_errno("write", s->svg);
+        if (errno) status = program_fail_errno("cannot write", s->svg);
     }
     if (!status && s->json)
         status = print_plan_json(&f, &labels);

@@ -278,8 +278,8 @@ def test_a_configuration_that_dcp_train_would_refuse_is_reported():
     for name, config, said in (
             ("scaled", {**MODEL, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled/config.json: rope_scaling"),
             ("layers", {**MODEL, "num_hidden_layers": "1"},
-             "layers/config.json: num_hidden_layers is not an integer in 1..16384: dcp-train would refuse this configuration; "
-             "the tensors are not"),
+             "layers/config.json: num_hidden_layers is not an integer in 1..16384: dcp-train would refuse this "
+             "configuration; the tensors are not"),
             ("foreign", {**MODEL, "model_type": "bert"}, "foreign/config.json: model_type \"bert\" is not supported")):
         with cases.part(name):
             check_taken(folder(name, FITTING, config), [said])
@@ -323,7 +323,8 @@ def check_tied(head, told):
     check(said.count("ties lm_head.weight to model.embed_tokens.weight, but they differ: transformers uses only the "
                      "latter, and dcp-train refuses such weights") == told and bool(said) == bool(told), said)
     said = run("dcp-export", "tied-ckpt", "tied-back", err=True)
-    check(said.count("but they differ: both are written, and transformers uses only the latter") == told and bool(said) == bool(told), said)
+    check(said.count("but they differ: both are written, and transformers uses only the latter") == told and
+          bool(said) == bool(told), said)
 
 
 def test_a_copy_of_tied_weights_is_not_reported():

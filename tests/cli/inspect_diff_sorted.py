@@ -109,7 +109,8 @@ def test_what_differs_by_more_than_numbers_comes_first():
 
 def test_wrong_arguments_are_refused():
     for args, said in ((["--sort", "size"], "'size' is none of relative, max, mean, differing"), (["--top", "0"], "--top"),
-                       (["--depth", "17"], "--depth"), (["--quick", "--top", "3"], "--quick measures no differences")):
+                       (["--depth", "17"], "--depth"),
+                       (["--quick", "--top", "3"], "--quick does not measure all differences, which --sort, ")):
         with cases.part(" ".join(args)):
             run("diff", *odd_pair(), *args, status=2)
             assert said in run.said, run.said
