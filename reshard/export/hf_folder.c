@@ -355,7 +355,8 @@ static int create_files(const export_contents *contents, const char *dir) {
     return status;
 }
 
-/* Writes model.safetensors.index.json, in the form that transformers writes. */
+/* Writes the index of a part's files, such as model.safetensors.index.json, in the form that
+ * transformers writes. */
 static int write_index(const export_contents *contents, const export_part *part, const char *dir) {
     char path[PATH_MAX + 80];
     json_t *map = json_object();

@@ -32,8 +32,8 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&((row *)ctx)->bar, done, total);
 }
 
-/* Checks every byte of the step. Returns 0, or an exit status: the step is damaged, or could not be
- * checked, which is reported. */
+/* Checks every byte of the step. Returns 0, or an exit status if the step is damaged or could not
+ * be checked. If it could not be checked, prints a message. */
 static int check(const char *folder, row *r) {
     const dcp_verify_options options = {.size = sizeof options,
                                         .on_damage = on_damage,

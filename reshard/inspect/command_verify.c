@@ -68,12 +68,13 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
 }
 
-/* Returns true or false: whether the step is intact; null if that is unknown. */
+/* Returns true if the step is intact, false if it is damaged, and null if neither is known. */
 static json_t *verdict_json(int status) {
     return status > PROGRAM_DIFFERS ? json_null() : json_boolean(status == 0);
 }
 
-/* Verifies one step; as JSON, the result is stored in *json on rank 0. Collective. */
+/* Verifies one step. If json is not NULL, stores the result in *json on rank 0 instead of printing
+ * it. Collective. */
 static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_error err = {0};
     verification v = {.job = job, .damage = json ? json_array() : NULL};

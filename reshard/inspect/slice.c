@@ -1,5 +1,5 @@
 /* Slices follow Python's rules. The dimension's size is added to a negative bound. Then a bound is
- * clipped to the range that its step can reach. */
+ * clipped to the range that the slice's step can reach. */
 #include "inspect/slice.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Attention: chooses the kernels for a shape. If the caller permits rounded operands, the tensor
- * cores are used. Otherwise tiles are used if a head fits into a tile and the device has enough
- * shared memory. Otherwise one row is computed at a time. */
+/* Attention: chooses the kernels for a shape. If the caller permits rounded operands, and head_dim
+ * is at most TILES_DIM, the tensor cores are used. Otherwise tiles are used if a head fits into a
+ * tile and the device has enough shared memory. Otherwise one row is computed at a time. */
 #include "cuda/attention/tensor.cuh"
 #include "cuda/attention/tiles.cuh"
 

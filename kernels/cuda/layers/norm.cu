@@ -1,7 +1,7 @@
 /* RMSNorm and LayerNorm. In the forward pass, a row is read once and stays in registers unless it
- * is long. In the backward pass, each row of dout and x is read once; it gives a row of dx, and a
- * contribution to the weight's gradient. A block accumulates these contributions over its rows in
- * registers. */
+ * is long. In the backward pass, a row of dout and the row of x are read once unless they are long;
+ * they give a row of dx, and a contribution to the weight's gradient. A block accumulates these
+ * contributions over its rows, in registers or, if rows are long, in scratch. */
 #include "cuda/common/columns.cuh"
 
 template <typename W, typename Out>
