@@ -1,6 +1,6 @@
 /* Declarations that the files of the CPU backend share. Each file contains functions of the struct
- * in kernels/kernels.h, and one function that sets their pointers: norm.c contains
- * cpu_norm_fill. */
+ * in kernels/kernels.h. For each group of these functions it contains a function that sets their
+ * pointers: norm.c contains cpu_norm_fill and cpu_loss_fill. */
 #pragma once
 
 #include <stdbool.h>

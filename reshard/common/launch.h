@@ -50,10 +50,10 @@ int launch_exit_status(int exit_status);
 int launch_worst(const launch *job, int exit_status);
 /* Sends buf[bytes] of rank 0 to all ranks. Collective. */
 void launch_broadcast(const launch *job, void *buf, int bytes);
-/* Joins buf[bytes] of all ranks on rank 0; each byte must be 0 on all ranks except one.
+/* Joins buf[bytes] of all ranks on rank 0. Each byte must be 0 on all ranks except at most one.
  * Collective. */
 void launch_collect(const launch *job, void *buf, uint64_t bytes);
-/* Sums buf[n] over all ranks, on rank 0. Collective. */
+/* Replaces buf[n] on rank 0 by the sum over all ranks. Collective. */
 void launch_sum(const launch *job, uint64_t *buf, int n);
 
 /* The argument CKPT is a step's folder, or a checkpoint directory, which stands for its newest

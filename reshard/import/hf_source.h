@@ -30,7 +30,7 @@ void import_files_close(import_files *files);
 
 /* Reports on stderr which safetensors files of the folder are not imported, because they do not
  * belong to the model: the index does not name them, or there is no index. Without
- * `with_optimizer`, the optimizer's files are reported, too. */
+ * `with_optimizer`, the first of the optimizer's files is reported, too. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, bool with_optimizer);
 
 /* If there is code in the folder, reports that it is not stored. */

@@ -176,7 +176,7 @@ static int cut_chunks(summary *s, stat_measuring *m, bool with_files) {
 }
 
 /* Reads the tensors and computes their statistics, which rank 0 receives. Tensors in /files are
- * read only with `with_files`, which is set if a glob names them. Returns an exit status.
+ * read only with `with_files`, which is set if globs select the tensors. Returns an exit status.
  * Collective. */
 static int summarize_numbers(const launch *job, summary *s, bool with_files) {
     stat_measuring m = {.s = s};

@@ -1,5 +1,5 @@
-/* Loads cuBLASLt, in the version against which this file was compiled, from the directories that
- * the dynamic linker searches, or else from the path at which the build found it. */
+/* Loads cuBLASLt, in the major version against which this file was compiled, from the directories
+ * that the dynamic linker searches, or else from the path at which the build found it. */
 #include <dlfcn.h>
 #include <string.h>
 

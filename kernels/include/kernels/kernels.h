@@ -52,8 +52,9 @@ struct kernels {
      * kernels_open. number: selects device `number` modulo the number of devices. */
     int (*open)(kernels *k, unsigned number);
     void (*close)(kernels *k);
-    /* Describes what computes, for people and for about.json, such as "oneDNN 2.6.3 avx512_core".
-     * Valid until the close. If the text differs, results may have other bits. */
+    /* Describes the library and the device or processor that compute, for people and for
+     * about.json, such as "oneDNN 2.6.3 avx512_core". Valid until the close. If the text differs,
+     * results may have other bits. */
     const char *(*describe)(const kernels *k);
 
     /* Returns where the memory is: KERNELS_HOST, or the device's number. *stream: the cudaStream_t
