@@ -7,9 +7,9 @@
  * ends before it has passed the report on, and each rank opens only a few connections.
  *
  * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So this rank
- * asks the awaited rank which rank that one waits for, then asks the rank that the answer names,
- * and so on. The last rank asked is the late one: it does not answer, or its answer names no other
- * rank.
+ * sends the awaited rank a question: for which rank do you wait? Then it sends the same question to
+ * the rank that the answer names, and so on. The last rank asked is the late one: it does not
+ * answer, or its answer names no other rank.
  *
  * After a failure, receives are cancelled. A receive that has already matched a message can't be
  * cancelled; it is waited for briefly. A live sender completes it in that time; a dead one has
@@ -45,10 +45,10 @@ typedef struct waiting {
     comm_patience patience;
     comm_search search;
     int64_t now, began, received_at;
-    int64_t last; /* when the awaited rank `ended` was found to have ended; 0: none has */
-    int64_t lost; /* when a rank that is not awaited here was found to have ended; 0: none has */
+    int64_t last; /* when the awaited rank number `ended` was found dead; 0: no awaited rank was */
+    int64_t lost; /* when a rank that is not awaited here was found dead; 0: none was */
     int ended;
-    int open; /* requests that were not complete at the last check */
+    int open; /* how many requests were not complete at the last check */
     long pause;
 } waiting;
 
@@ -162,7 +162,7 @@ static void give_up(comm_batch *b) {
     b->n = 0;
 }
 
-/* Returns the number of a request that is not complete, or -1. Unless `of` is -1, considers only
+/* Returns the index of a request that is not complete, or -1. Unless `of` is -1, considers only
  * messages to and from rank `of`. */
 static int find_open(comm_batch *b, int of) {
     for (int i = 0, done; i < b->n; i++) {
@@ -204,9 +204,9 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
         comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
-/* Checks all ranks, also those that are not awaited here. A rank that this one awaits may itself
- * await a rank that has ended; if it runs on another machine, it can't see that this rank's process
- * has ended. */
+/* Checks all ranks, also those that are not awaited here. An awaited rank may itself wait for a
+ * rank that has ended. If these two ranks are on different machines, the awaited rank cannot find
+ * that out, but this rank may. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;

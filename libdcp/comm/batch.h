@@ -13,8 +13,8 @@ typedef struct comm_pairs {
     comm_watch *watch;
     uint64_t *spare; /* scratch memory for one part of a reduction */
     int rank, size;
-    struct comm_pairs *whole; /* if these are only some of the ranks: all of them; else NULL */
-    const int *ranks;         /* their numbers in `whole`; NULL: these are all ranks */
+    struct comm_pairs *whole; /* those of all ranks, if these ranks are only some; else NULL */
+    const int *ranks;         /* the numbers of these ranks in `whole`; NULL: these are all ranks */
     bool yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
     int32_t questions;     /* the number of questions sent so far */
     int64_t received_at;   /* when reports were last received, in ns */

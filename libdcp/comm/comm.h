@@ -42,7 +42,7 @@ static inline uint16_t comm_areas_take_mark(const comm_areas *areas, size_t area
 
 typedef struct comm_local {
     const comm_groups *groups; /* the sharing groups of all ranks; groups->own is this rank's */
-    int rank, size;            /* this rank's number in its group; the group's number of ranks */
+    int rank, size;            /* this rank's number in its group; how many ranks the group has */
     const int *ranks;          /* [size]: the group's ranks in the communicator, ascending */
     /* The rest is private. */
     comm_groups *shared, *alone;    /* `groups` is one of them; shared: NULL if nothing is shared */
@@ -52,8 +52,9 @@ typedef struct comm_local {
     comm_areas areas;
 } comm_local;
 
-/* Sets this rank's sharing group to the one of `groups` that contains it, and frees its areas.
- * Takes ownership of `groups`. NULL: the rank is alone in its group again. */
+/* Makes the group of `groups` that contains this rank its sharing group, and frees the areas of its
+ * old group. Takes ownership of `groups`. If `groups` is NULL, the rank is alone in its group
+ * again. */
 void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_comm_ops *ops,
                     void *ctx);
 
@@ -79,13 +80,13 @@ struct dcp_comm {
     void *ctx;
     void (*destroy_ctx)(struct dcp_comm *comm); /* NULL: the context is the caller's */
     /* Collective: makes a communicator of the same ranks that another thread may use at the same
-     * time, and that sleeps while it waits. NULL: this rank can't. Only comm_duplicate calls it, if
-     * all ranks can. */
+     * time, and that sleeps while it waits. NULL: this rank cannot make one. Called only by
+     * comm_duplicate, and only if all ranks have this function. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: called when the ranks' locations have changed; NULL: nothing depends on the
      * locations. */
     int (*update_location)(struct dcp_comm *comm, dcp_error *err);
-    struct comm_mpi *mpi;      /* its context (comm/host.h); NULL: it is not over MPI */
+    struct comm_mpi *mpi;      /* the context of a communicator over MPI (comm/host.h); else NULL */
     comm_watch *watch;         /* watches the ranks, shared with duplicates; NULL: one rank */
     const comm_shared *shared; /* NULL: the ranks share nothing */
     comm_local local;          /* the ranks that share memory with this one */
@@ -99,7 +100,7 @@ struct dcp_comm {
     int (*stop)(void *ctx); /* from dcp_comm_set_stop; NULL: none; duplicates have none */
     void *stop_ctx;
     uint64_t *numbers; /* room for two numbers per rank */
-    uint64_t eights[]; /* an 8 per rank: the sizes of an all-to-all of one u64 */
+    uint64_t eights[]; /* the number 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
 /* Makes a communicator over a copy of `ops`; returns NULL if memory is short. Takes ownership of
@@ -152,9 +153,10 @@ int comm_agree_min(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_e
 #define COMM_XOR_SCRATCH(ranks) (((size_t)(ranks) + 63) / 64)
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);
 
-/* Finds the ranks of each host: those that have the same location (comm/process.h) and run on the
- * same machine, even if a whole rack was given one name. Collective the first time, and again after
- * dcp_comm_set_host. *out belongs to the communicator. */
+/* Finds the ranks of each host. Ranks are on one host here if they have the same location
+ * (comm/process.h) and run on the same machine, so a rack that was given one name counts as several
+ * hosts. Collective the first time, and again after dcp_comm_set_host. *out belongs to the
+ * communicator. */
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 
 /* Cancelling an operation that all ranks work on. Each rank asks its own caller; the operation is
@@ -167,7 +169,7 @@ typedef struct comm_stop {
      * none. */
     int (*should_stop)(void *ctx);
     void *ctx;
-    const atomic_int *cancelled; /* nonzero: another thread cancelled; NULL: no thread can */
+    const atomic_int *cancelled; /* nonzero: another thread cancelled it; NULL: no thread can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
     const dcp_comm *comm;        /* NULL: the operation is local to this rank */
     uint32_t number;             /* the operation's number, counted per communicator */
@@ -185,5 +187,6 @@ void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
 /* Returns DCP_ERR_CANCELLED if this rank's caller cancels the operation, or if another rank is
  * known to have cancelled it. The working thread calls it every few MiB. `stop` may be NULL. */
 int comm_stop_poll(comm_stop *stop, dcp_error *err);
-/* Returns DCP_ERR_CANCELLED if an earlier comm_stop_poll did. Asks nobody. */
+/* Returns DCP_ERR_CANCELLED if an earlier comm_stop_poll did. Calls none of the caller's
+ * functions. */
 int comm_stop_status(const comm_stop *stop, dcp_error *err);

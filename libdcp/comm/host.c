@@ -1,6 +1,6 @@
 /* The first rank makes a file that exists only in memory. The others open it through /proc. The
  * kernel permits that to processes that could trace the first rank's process: those of the same
- * user and the same PID namespace. In another container that path may lead to another file, so
+ * user and the same PID namespace. In another container the same path may lead to another file, so
  * device and inode are compared. */
 #include "comm/host.h"
 
@@ -115,7 +115,7 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
  * Before it fills a slot again, it has seen all others publish the round in between, so they have
  * finished reading the slot. */
 
-#define SPINS 100      /* polls before it sleeps: some microseconds */
+#define SPINS 100      /* polls before a waiting rank sleeps: some microseconds */
 #define NAP_NS 1000000 /* the first nap; after it, and each later one, push_mpi is called */
 #define LONG_NAP_NS 32000000
 #define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
@@ -139,14 +139,14 @@ static void judge_rank(comm_mpi *ctx, int rank, comm_cause why) {
 typedef struct host_wait {
     comm_patience patience;
     comm_search search;
-    int64_t found; /* when the rank `gone` was found to have ended; 0: none has */
+    int64_t found; /* when rank number `gone` was found dead; 0: none was */
     int gone;
 } host_wait;
 
 /* Checks all ranks of the host, since a rank other than the awaited one may have ended and will
- * never come. If the communicator has several hosts, a rank may have ended because a rank of
- * another host did, and may have reported that rank before. So the watch is broken for the ended
- * rank only after LAST_NS, when such a report has arrived. */
+ * never come. If the communicator has several hosts, a rank of this host may have ended only
+ * because a rank of another host had ended before, and it may have reported that rank. So the watch
+ * is broken for the rank of this host only after LAST_NS, when such a report has arrived. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||
@@ -174,9 +174,9 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
 }
 
 /* Waits until the rank has published this round. Returns -1 if the communicator is broken. If
- * another thread of this rank computes, this thread sleeps longer and longer, since the other one
- * makes MPI progress. This thread still wakes now and then: the other thread may be waiting for it,
- * and it has to check whether the awaited rank still runs. */
+ * another thread of this rank computes, this thread sleeps longer and longer, since the calls of
+ * the other thread let MPI make progress. This thread still wakes now and then, because the other
+ * thread may be waiting for it, and because it has to check whether the awaited rank still runs. */
 static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     const bool yields = ctx->pairs.yields;
@@ -190,13 +190,13 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
         push_mpi(&ctx->pairs);
         look_around_host(ctx, &wait, rank);
         if (comm_batch_receive_failures(&ctx->pairs))
-            return -1; /* reports of ranks without this memory */
+            return -1; /* such reports also come from ranks that do not share this memory */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
     return 0;
 }
 
-/* Returns the rank's slot of a round. */
+/* Returns the rank's slot for a round. */
 static unsigned char *slot(const comm_host *host, int rank, uint32_t round) {
     return (unsigned char *)host->rounds[rank] + PAGE_BYTES + (round % 2) * host->slot_bytes;
 }
@@ -400,7 +400,8 @@ static void place_blocks(const comm_groups *groups, const unsigned char *blocks,
                    blocks + (uint64_t)g * block + (uint64_t)i * bytes, bytes);
 }
 
-/* All blocks have the size of the largest host's, since a gather needs equal sizes. */
+/* Each block is as large as that of the largest group, since all blocks of a gather have equal
+ * sizes. */
 static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsigned char *recv) {
     comm_mpi *ctx = r->ctx;
     const comm_groups *groups = ctx->groups;

@@ -39,12 +39,12 @@ int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error 
 
 typedef struct comm_host {
     unsigned char *memory; /* of all ranks of the host, side by side */
-    core_futex **rounds;   /* [rank], in shared memory: the last round that it has published */
-    uint64_t *begins;      /* [rank]: where the message to this rank begins in that rank's stream */
+    core_futex **rounds; /* [rank], in shared memory: the last round that the rank has published */
+    uint64_t *begins;    /* [rank]: where the message to this rank begins in that rank's stream */
     _Atomic comm_failure *failure; /* in shared memory, if all ranks are on the host; else NULL */
     comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
-    uint32_t round; /* the last one that this rank has published */
+    uint32_t round; /* the last round that this rank has published */
     int rank, size; /* in the host */
     int *ranks;     /* [size]: the ranks' numbers in the communicator */
 } comm_host;
@@ -67,7 +67,8 @@ typedef struct comm_mpi {
 extern const dcp_comm_ops comm_host_ops;
 
 /* Collectives of ranks on several hosts: first in the memory of each host, then by messages between
- * the hosts' first ranks, and back. Between hosts this takes fewer messages and fewer rounds. */
+ * the hosts' first ranks, and back. Between hosts, this takes fewer messages and fewer rounds than
+ * messages between all ranks. */
 
 /* For a comm_mpi whose ranks share memory in groups. All-to-alls, and gathers of more than 4 KiB
  * per rank, are messages between all ranks. */

@@ -21,8 +21,8 @@ typedef struct comm_buffer {
     uint64_t bytes, capacity;
 } comm_buffer;
 
-/* Makes room for `bytes` more at the end and returns it, valid until the next call. NULL: out of
- * memory. */
+/* Makes room for `bytes` more bytes at the end, and returns the address of this room, which is
+ * valid until the next call. NULL: out of memory. */
 unsigned char *comm_buffer_append(comm_buffer *message, uint64_t bytes);
 
 /* Collective, beginning with comm_agree of `status`. send->data holds send_bytes[r] bytes for each
@@ -60,9 +60,9 @@ static inline int comm_buffer_broadcast(dcp_comm *comm, comm_buffer *message, in
  * have messages take part, and each waits only for its peers. Over a table without `exchange` all
  * ranks take part, also those without messages (comm_exchange_is_collective).
  *
- * A list is sorted by peer; a peer is in it at most once, and this rank never. The sender and the
- * receiver of a message both list it, in corresponding exchanges. A list may have messages of no
- * bytes, which are not sent. */
+ * A list is sorted by peer, contains each peer at most once, and never contains this rank. The
+ * sender and the receiver of a message both list it, in corresponding exchanges. A list may have
+ * messages of no bytes, which are not sent. */
 
 /* An exchange. Its lists and their memory are the caller's, and must not be changed until the
  * exchange ends. */
@@ -70,8 +70,8 @@ typedef struct comm_exchange {
     dcp_comm *comm;
     const dcp_comm_message *send, *receive;
     size_t sends, receives;
-    size_t sends_below, receives_below; /* messages to and from lower ranks */
-    size_t sent, received;              /* messages of the current piece that were begun */
+    size_t sends_below, receives_below; /* how many messages go to, and come from, lower ranks */
+    size_t sent, received;              /* how many messages of the current piece were begun */
     uint64_t piece;
 } comm_exchange;
 

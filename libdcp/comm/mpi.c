@@ -2,8 +2,8 @@
  *
  * MPI's own collectives are used only at the beginning, when the ranks report who they are, and to
  * duplicate MPI's communicator. They are started and then polled, so a rank that ends meanwhile is
- * noticed. Until the ranks know each other, only the limit reveals that a rank has ended;
- * afterwards the check of its process does. */
+ * noticed. Until the ranks know each other, only the limit reveals that a rank has ended.
+ * Afterwards, a check of the rank's process reveals it. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static int duplicate_parent(dcp_comm *comm, MPI_Comm parent, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: returns true if all ranks have allocated what they need; `comm` is NULL if this one
- * has not. `all` is static, since MPI may still use it if the collective never completes. */
+/* Collective: returns true if all ranks have allocated what they need; `comm` is NULL on a rank
+ * that has not. `all` is static, since MPI may still use it if the collective never completes. */
 static bool all_made(MPI_Comm parent, dcp_comm *comm) {
     static _Thread_local int all;
     MPI_Request request;

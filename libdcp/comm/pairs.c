@@ -34,7 +34,7 @@ typedef struct packet_list {
 
 typedef struct routing {
     comm_pairs *pairs;
-    packet_list held, out, in; /* packets for later rounds; sent, and received, in this round */
+    packet_list held, out, in; /* held: for later rounds; out, in: of this round */
     packet_list free;          /* memory to reuse */
     unsigned char *recv;
     const uint64_t *recv_bytes;

@@ -105,7 +105,7 @@ int comm_watch_read_limit(const char *seconds, uint64_t *ns);
 /* Returns the failure so far; its `why` is 0 if there is none. */
 comm_failure comm_watch_failure(comm_watch *watch);
 bool comm_watch_is_broken(comm_watch *watch);
-/* Breaks the watch unless it is broken: the first failure remains. */
+/* Breaks the watch unless it is already broken, since the first failure remains. */
 void comm_watch_break(comm_watch *watch, comm_cause why, int code, int rank);
 
 /* Returns true if the rank's process has ended, as far as this process can tell; *which becomes the
@@ -134,9 +134,9 @@ int64_t comm_watch_clock(void);
 
 /* Each rank is in one group. Groups are numbered in the order of their lowest ranks. */
 typedef struct comm_groups {
-    int n, own; /* the number of groups; which one is this rank's */
+    int n, own; /* how many groups there are; the number of this rank's group */
     int *of;    /* [rank]: the number of its group */
-    int *first; /* [group]: where its ranks begin in `ranks`; first[n] is the number of all ranks */
+    int *first; /* [group]: where its ranks begin in `ranks`; first[n]: the ranks' count */
     int *ranks; /* ascending within a group */
     atomic_int users;
 } comm_groups;

@@ -243,7 +243,8 @@ static int share_memory(dcp_comm *comm, uint64_t *room, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: makes the ranks of each host share memory, if no rank objects. */
+/* Collective: makes the ranks of each host share memory, unless a rank must not share memory or
+ * lacks the memory for its lists. */
 static int join_host(dcp_comm *comm, const comm_groups *hosts, dcp_error *err) {
     comm_mpi *ctx = comm->ctx;
     comm_host *host = &ctx->host;

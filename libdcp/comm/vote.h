@@ -42,7 +42,7 @@ typedef struct comm_vote_item {
 typedef struct comm_vote {
     comm_vote_item items[COMM_VOTES];
     size_t n;
-    size_t checked; /* items that comm_vote_run compares, if `is_split`; else it compares all */
+    size_t checked; /* how many items comm_vote_run compares if `is_split`; else it compares all */
     bool is_split;
 } comm_vote;
 
@@ -59,7 +59,8 @@ void comm_vote_split(comm_vote *v);
  * value. */
 void comm_vote_min(comm_vote *v, uint64_t *values, size_t n);
 void comm_vote_max(comm_vote *v, uint64_t *values, size_t n);
-/* The values become those of the rank that has `decides` set; if several have, the smallest. */
+/* The values become those of the rank that sets `decides`. If several ranks set it, each value
+ * becomes the smallest of their values. */
 void comm_vote_from(comm_vote *v, bool decides, uint64_t *values, size_t n);
 
 /* The flag becomes true if it is true on all ranks (comm_vote_all) or on any rank (comm_vote_any).

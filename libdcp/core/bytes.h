@@ -1,4 +1,4 @@
-/* Numbers of bytes, memory for arrays, integers in buffers, searches in ascending lists, and copies
+/* Sizes in bytes, memory for arrays, integers in buffers, searches in ascending lists, and copies
  * that bypass the processor's cache. */
 #pragma once
 
@@ -20,7 +20,7 @@ static inline void *core_array_grow(void *old, uint64_t n, size_t size) {
     return __builtin_mul_overflow(n, size, &bytes) ? NULL : realloc(old, bytes);
 }
 
-/* Numbers of bytes, and little-endian integers in unaligned buffers. */
+/* Sizes in bytes, and little-endian integers in unaligned buffers. */
 
 #define PAGE_BYTES 4096u /* datasets, tables and files end at multiples of this, for O_DIRECT */
 

@@ -45,7 +45,7 @@ typedef struct many_boxes {
     const char *folder;
     size_t folder_length;
     state_tensor **fresh;  /* new tensors, sorted by path */
-    state_tensor **merged; /* state->sorted and `fresh`, merged; NULL: `fresh` is in the tree */
+    state_tensor **merged; /* `fresh` merged with state->sorted; NULL: `fresh` goes into the tree */
     more_of *more;
     state_block *blocks, *last; /* contain the new tensors */
     char *memory;               /* what is left of the first block: `left` bytes */

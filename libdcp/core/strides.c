@@ -19,8 +19,8 @@ static uint64_t size_of_stride(int64_t stride) {
     return stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
 }
 
-/* Returns true if all elements lie inside the address space. So must the address one step beyond
- * the last element: walks advance to it without accessing it. */
+/* Returns true if all elements lie inside the address space. The address one step beyond the last
+ * element must lie there, too, since walks advance to it without accessing it. */
 static bool has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {

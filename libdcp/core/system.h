@@ -35,8 +35,8 @@ static inline struct timespec core_clock_timespec(double seconds) {
 int core_entropy(uint64_t *out, dcp_error *err);
 
 /* The limit on the size of files that a process writes (RLIMIT_FSIZE, `ulimit -f`). The kernel
- * answers a write or an extension beyond it with SIGXFSZ, which ends the program, so the library
- * checks first. The limit also applies to memory files. */
+ * answers a write or an extension beyond this limit with SIGXFSZ, which ends the program, so the
+ * library checks first. The limit also applies to memory files. */
 
 /* Returns 0 if this process may write a file up to byte `end`; otherwise -1, with errno EFBIG. */
 int core_file_limit_check(uint64_t end);

@@ -1,5 +1,5 @@
 /* Work that a thread does while its caller continues. If no thread could be started, the caller
- * does the work when it waits for it. */
+ * itself does the work, in core_task_finish. */
 #pragma once
 
 #include <pthread.h>
@@ -34,8 +34,8 @@ void core_task_start(core_task *task, const char *name);
  * task->error. */
 void core_task_fail(core_task *task, int status);
 
-/* Waits for the thread. If there is none, does the work now, unless it is done. Must not be called
- * again after it has waited for a thread, nor in a forked process. */
+/* Waits for the thread. If the task has no thread, does the work now, unless it was done before.
+ * Must not be called again after it has waited for a thread, nor in a forked process. */
 void core_task_finish(core_task *task);
 
 /* Returns true in the process that made the task. A forked process has a copy of the task, but not

@@ -68,7 +68,8 @@ static cudaError_t make_stream(cuda_stream *s, int k) {
     return code;
 }
 
-/* Allocates once per stream, not once per copy, as cudaMalloc waits for the program's kernels. */
+/* Allocates once per stream, not once per copy, since cudaMalloc waits for the program's
+ * kernels. */
 static cudaError_t fill_stream(cuda_stream *s) {
     cudaError_t code = cudaSuccess;
     for (int k = 0; k < STREAMS && !code; k++) code = make_stream(s, k);

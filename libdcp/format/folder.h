@@ -18,7 +18,7 @@ bool format_name_read(const char *path, uint64_t *step);
  * messages. */
 int format_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
-/* Returns 1 plus the number of the newest complete step below `limit`; 0 if there is none. `steps`
+/* Returns the number of the newest complete step below `limit`, plus 1; 0 if there is none. `steps`
  * must be in ascending order. */
 uint64_t format_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 
@@ -27,8 +27,8 @@ int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n,
                                 uint64_t *next, dcp_error *err);
 
 /* Writes the end of the message that says that no step exists. If steps in `dir` were set aside by
- * a run that went back and has saved nothing since, it names the newest of them and how to continue
- * from it; otherwise it is "". */
+ * a run that went back and has saved nothing since, the text names the newest of these steps and
+ * how to continue from it; otherwise the text is "". */
 void format_list_describe_set_aside(const char *dir, char *text, size_t size);
 
 /* Writes "step-00000120", preceded by `prefix` ("", ".tmp-", ".abandoned-"), into name[64]. */

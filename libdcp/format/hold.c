@@ -68,7 +68,7 @@ void format_hold_close(format_hold *hold) {
     free(hold);
 }
 
-/* Returns false if the error code means that no lock can exist, true if it leaves that open. */
+/* Returns false if the error code means that no lock can exist, true if a lock may exist. */
 static bool may_be_held(int code) {
     switch (code) {
     case ENOENT:
@@ -163,8 +163,8 @@ static int check_lock(const format_hold *hold, const char *path, dcp_error *err)
     return format_hold_is_held(hold->folder_fd, ".") ? DCP_OK : fail_unsupported(path, 0, err);
 }
 
-/* If `path` is a store's `latest`, it may point to another step by the time the first one is
- * locked. Then tries again. */
+/* If `path` is a store's `latest`, it may point to another step by the time the first step is
+ * locked. In that case, this function tries again. */
 static int hold_named(const char *path, format_hold **out, dcp_error *err) {
     enum { TIMES = 100 };
     for (int i = 0; i < TIMES; i++) {

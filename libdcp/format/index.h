@@ -63,7 +63,7 @@ typedef struct format_row {
     uint64_t offset;    /* place of the data in the file; 0 without data */
     uint64_t bytes;
     uint64_t crc;
-    uint64_t first_block; /* place in the blocks table: number of blocks in all rows before */
+    uint64_t first_block; /* place in the blocks table: how many blocks all earlier rows have */
 } format_row;
 
 static inline dcp_box format_index_row_box(const format_row *row) {
@@ -74,7 +74,7 @@ static inline dcp_box format_index_row_box(const format_row *row) {
  * they lie in the dataset (a) and in the dense box (b). Returns false if they share none. */
 bool format_index_shared(const format_row *row, const dcp_box *box, struct box_copy *out);
 
-/* Returns the length of the longest path, with its NUL, rounded up to 16. */
+/* Returns the length of the longest path, with its NUL, rounded up to a multiple of 16. */
 uint64_t format_index_path_bytes(const format_row *rows, size_t n);
 uint64_t format_index_row_bytes(uint64_t path_bytes, dcp_layout layout);
 void format_index_encode(const format_row *rows, size_t n, uint64_t path_bytes, dcp_layout layout,

@@ -35,7 +35,8 @@ static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
     return io_visit_entries(AT_FDCWD, folder, folder, measure_file, out, err);
 }
 
-/* Returns the member's value if it lies between `least` and INT_MAX, otherwise `otherwise`. */
+/* Returns the member's value if it lies between `least` and INT_MAX; if not, returns the argument
+ * `otherwise`. */
 static int small_number(const json_t *about, const char *name, int least, int otherwise) {
     const json_t *member = json_object_get(about, name);
     json_int_t n = json_is_integer(member) ? json_integer_value(member) : -1;

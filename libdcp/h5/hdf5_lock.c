@@ -42,7 +42,8 @@ static void leave_at_exit(void) {
     core_process_lock_release(CORE_LOCK_HDF5);
 }
 
-/* Handlers run in reverse order, with HDF5's between these two. */
+/* Handlers run in the reverse order of their registration: first close_at_exit, then HDF5's own
+ * handler, which H5open registers, then leave_at_exit. */
 static void follow_exit(void) {
     at_exit.is_followed = true;
     atexit(leave_at_exit);

@@ -25,10 +25,10 @@ unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 
 /* Queue a request. `buffer` must remain valid until the slot was waited for. A file that is opened
  * on use (descriptors.h) is in use until the request is complete. Failures are reported by
- * io_queue_status; after one, further requests are dropped. If the kernel accepts no requests for
- * some seconds, or can no longer report the results of requests in flight, these requests fail with
- * the kernel's errno. Requests are sent by io_queue_send, io_queue_next_slot and all functions that
- * wait, so all requests of a slot go to the disk together. */
+ * io_queue_status; after a failure, further requests are dropped. If the kernel accepts no requests
+ * for some seconds, or can no longer report the results of requests in flight, these requests fail
+ * with the kernel's errno. Requests are sent by io_queue_send, io_queue_next_slot and all functions
+ * that wait, so all requests of a slot go to the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
 void io_queue_read(io_queue *queue, unsigned slot, io_file *file, void *buffer, uint64_t bytes,

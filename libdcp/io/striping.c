@@ -19,10 +19,10 @@
 
 #define LUSTRE_TYPE 0x0BD00BD0                           /* LL_SUPER_MAGIC, statfs' f_type */
 #define SET_LAYOUT _IOW('f', 154, long)                  /* LL_IOC_LOV_SETSTRIPE */
-#define WITHOUT_OBJECTS (0100000000 | O_NOCTTY | FASYNC) /* O_LOV_DELAY_CREATE, old and new */
+#define WITHOUT_OBJECTS (0100000000 | O_NOCTTY | FASYNC) /* O_LOV_DELAY_CREATE, both values */
 #define MAGIC 0x0BD10BD0u                                /* LOV_USER_MAGIC_V1 */
 #define PATTERN 0u                                       /* the default: RAID 0 */
-#define ANY_SERVER 0xffffu                               /* lmm_stripe_offset: any may be first */
+#define ANY_SERVER 0xffffu                               /* lmm_stripe_offset: any server */
 #define ALL_SERVERS 0xffffu                              /* LOV_ALL_STRIPES */
 #define LEAST_BYTES 65536u                               /* LOV_MIN_STRIPE_SIZE, also the unit */
 #define MOST_SERVERS 2000                                /* LOV_MAX_STRIPE_COUNT */

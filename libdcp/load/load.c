@@ -328,11 +328,11 @@ static void load_end(load_job *l) {
 struct dcp_loading {
     reader_user user;      /* must be the first member: the checkpoint points to it */
     load_job job;          /* its ckpt is NULL once the load has ended */
-    dcp_comm *thread_comm; /* a duplicate of the checkpoint's; NULL: there can be no thread */
+    dcp_comm *thread_comm; /* a duplicate of ckpt's communicator; NULL: there can be no thread */
     core_task task;
 };
 
-/* `argument_status` is the status of the caller's arguments so far. */
+/* `given` is the status of the caller's arguments so far. */
 static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                       const dcp_load_options *options) {
     *l =

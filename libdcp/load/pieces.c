@@ -353,7 +353,7 @@ typedef struct piece_batch {
     /* The batch has tensors [tensor, end); until the ranks agree, `end` suits only this rank. */
     size_t tensor, end;
     size_t box;          /* the first box of these tensors */
-    bool exact, inexact; /* includes tensors that the boxes cover exactly; includes the others */
+    bool exact, inexact; /* exact: has tensors that the boxes cover exactly; inexact: has others */
     bool is_last;        /* no other walk over the tensors follows this one */
     size_t agreed_end;   /* the end of the first batch, if it is agreed on already; else 0 */
     move_piece *pieces;
@@ -374,7 +374,8 @@ static size_t most_of_tensor(const load_job *l, size_t tensor) {
 }
 
 /* Counts the pieces of the tensors, starting at the batch's first one, until there are many. Opens
- * the datasets of these tensors. Each dataset holds a piece, so their number is limited as well. */
+ * the datasets of these tensors. Each dataset holds a piece, so the number of open datasets is
+ * limited, too. */
 static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {

@@ -301,7 +301,7 @@ typedef struct row_walk {
 
 /* Consecutive blocks of a tensor of which this rank has sums. */
 typedef struct sum_run {
-    uint64_t first, blocks; /* the first one's number in the tensor; the number of blocks */
+    uint64_t first, blocks; /* the first block's number in the tensor; how many */
     const uint64_t *sums;
 } sum_run;
 

@@ -32,7 +32,7 @@ typedef struct device_writer {
     staging *staging;
     io_queue *queue;
     device_part *parts;
-    size_t n, sent, written; /* numbers of parts */
+    size_t n, sent, written; /* how many parts there are, were sent, and were written */
     size_t batches_sent, batches_written;
     size_t ends[STAGING_MOST]; /* for each batch, the first part after it */
     unsigned io_slots[STAGING_MOST];
@@ -168,7 +168,7 @@ typedef struct bulk_writer {
     bool may_copy; /* the rest may be copied, to release the memory sooner */
     unsigned slot;
     uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
-    uint64_t written, left; /* bytes of parts that are written, and left */
+    uint64_t written, left; /* bytes of parts that are written, and of those that are left */
     unsigned char *copy;    /* a copy of the rest; NULL: no copy */
     uint64_t copied_at;     /* value of `written` when the copy was made */
     dcp_error *err;

@@ -111,10 +111,10 @@ bool move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
  * from a source, from a device, or from several places in memory. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
 
-/* A piece has up to three kinds of checksums, and the blocks of each kind end elsewhere.
+/* A piece has up to three kinds of checksums, whose blocks end at different places.
  * move_piece_in_block returns how many of the `bytes` bytes at `offset` of the dataset lie in one
- * block of every kind. move_piece_add adds the raw checksum `raw` of at most so many bytes to the
- * checksums of all kinds. */
+ * block of every kind. move_piece_add adds `raw`, the raw checksum of at most that many bytes, to
+ * the checksums of all kinds. */
 uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes);
 void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 

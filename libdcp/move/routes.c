@@ -52,7 +52,7 @@ typedef struct agreeing {
 
 /* The layout of a word. The bits below WORD_WIDTH are the number of entries, and the bits above it
  * are the width, or 0 if the rank has failed. The two highest bits say that the rank can read
- * apart, and that it can send everything in one message. */
+ * independently, and that it can send everything in one message. */
 enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_INDEPENDENT = 63 };
 
 /* Returns the rank of `group` that carries its traffic with `other`. */
@@ -363,8 +363,8 @@ static int note_partners(agreeing *a) {
     return ok ? DCP_OK : core_fail_memory(a->err, n * 4 * sizeof *sums);
 }
 
-/* Exchanges the words. Collective. Sets *told to the words that this rank has received, and *least
- * to the smallest width, which is 0 if some rank has failed. */
+/* Exchanges the words. Collective. Sets *received to the words that this rank has received, and
+ * *least to the smallest width, which is 0 if some rank has failed. */
 static int exchange_words(agreeing *a, int width, const uint64_t **received, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
@@ -398,7 +398,7 @@ static int allocate_received(agreeing *a, const uint64_t *received) {
 }
 
 /* Collective. Exchanges words and lists with other ranks, and sets the width. If memory is short on
- * a rank after the ranks have agreed on a width, only t->status of that rank says so. */
+ * a rank after the ranks have agreed on a width, only a->t->status of that rank says so. */
 static int send_to_partners(agreeing *a, int status, int width, uint64_t end) {
     const uint64_t *received;
     int least;

@@ -177,7 +177,7 @@ static int prepare(comparison *c, dcp_error *err) {
 }
 
 /* Called on an arbiter. Returns the number of its sets in which not all boxes are equal, and writes
- * its answers into c->heard. */
+ * its answers into c->received. */
 static uint64_t count_different(comparison *c) {
     const plan_replicas *r = &c->plan->replicas;
     uint64_t different = 0, *first = c->seen, *others = c->seen + r->n_sets;

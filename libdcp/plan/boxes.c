@@ -426,8 +426,8 @@ static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_
     return status ? status : answer_with_homes(t, comm->size, err);
 }
 
-/* Reuses the memory of the boxes that have been sent for the answers to them, and releases the
- * rest. Boxes are larger than answers. */
+/* When the boxes have been sent, keeps as much of their memory as the answers to them require, and
+ * releases the rest. Boxes are larger than answers. */
 static void keep_for_answers(question *t, int size) {
     uint64_t bytes = 0;
     for (int r = 0; r < size; r++) bytes += t->answer_bytes[r];

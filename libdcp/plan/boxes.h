@@ -24,7 +24,7 @@ typedef struct plan_box {
      * number among them. If there are more than PLAN_MAX_HOLDERS, the last ones get a turn that
      * never comes. */
     uint16_t turn, holders;
-    unsigned char keeper;     /* this holder counts it in checksums and, unless shared, writes it */
+    unsigned char keeper; /* this holder adds it to checksums and, if it alone writes, writes it */
     unsigned char replicated; /* others hold it, too; only set for tensors that are covered */
 } plan_box;
 
@@ -44,14 +44,14 @@ typedef struct plan_boxes {
     plan_box *boxes; /* this rank's, ascending by tensor */
     size_t n;
     unsigned char *exact;   /* per tensor: 1 if the boxes of all ranks cover it */
-    bool has_replicas;      /* on any rank; the same on all */
+    bool has_replicas;      /* some rank has replicas; the same value on all ranks */
     plan_replicas replicas; /* empty unless has_replicas and `strict` (plan_exchange) */
 } plan_boxes;
 
 /* If tensors have homes, the homes are their arbiters. In addition to answers, a home sends each
  * rank a message about the boxes that the rank holds. */
 typedef struct plan_homes {
-    const size_t *numbers; /* per tensor: its home is that number modulo the world size */
+    const size_t *numbers; /* [tensor]: its home is rank numbers[tensor] modulo the world size */
     /* Called on each home; not collective. The boxes of rank r are the next bytes[r] bytes of
      * `boxes`. Appends the message for each rank to `out`, and sets out_bytes. */
     int (*answer)(void *ctx, const comm_buffer *boxes, const uint64_t *bytes,

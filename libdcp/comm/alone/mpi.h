@@ -57,7 +57,8 @@ DCP_ALONE int alone_copy(const void *from, void *to, int n, MPI_Datatype type) {
     return MPI_SUCCESS;
 }
 
-/* Ends the process if a launcher started several: each of them would act as the only rank. */
+/* Ends the process if a launcher started several processes, since each of them would act as the
+ * only rank. */
 DCP_ALONE int alone_start(void) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (int i = 0; i < 3; i++) {

@@ -62,8 +62,8 @@ DCP_API int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dc
 DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
 
 /* Return the path of the step's folder, the step's number, and its layout. The path is valid until
- * the close. For a step of a private store it is the folder on this rank's node, or another rank's
- * if this rank has none. */
+ * the close. For a step of a private store it is the folder on this rank's node or, if that has
+ * none, the folder of another rank. */
 DCP_API const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt);
 DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
 DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
@@ -86,8 +86,9 @@ DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const 
  * 0), or -1 if there is no such box. Not collective; both give the same results on every rank.
  *
  * For shards, this rank may not be the one that stores where a tensor's boxes lie
- * (dcp_checkpoint_open). Then the first dcp_checkpoint_box for that tensor looks them up in the
- * files' tables; they remain in memory, about 300 bytes per box. If that fails, it returns -1. */
+ * (dcp_checkpoint_open). Then the first dcp_checkpoint_box for that tensor looks up the boxes in
+ * the files' tables. What it finds remains in memory, about 300 bytes per box. If the lookup fails,
+ * dcp_checkpoint_box returns -1. */
 DCP_API size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i);
 DCP_API int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box);
 
@@ -104,29 +105,30 @@ typedef struct dcp_rename {
  * it. Tensors under /files, which an import stores for the export, are never unexpected. PyTorch's
  * strict=True refuses both kinds. */
 typedef enum dcp_missing_keys {
-    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND; the message names the first and their number */
+    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND; the message names the first and counts all */
     DCP_MISSING_KEYS_KEEP,   /* their memory remains unchanged; see on_missing */
 } dcp_missing_keys;
 typedef enum dcp_unexpected_keys {
     DCP_UNEXPECTED_KEYS_IGNORE,
-    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH; the message names the first and their number */
+    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH; the message names the first and counts all */
 } dcp_unexpected_keys;
 
-/* Options of a load. All ranks pass the same values, else the call fails with DCP_ERR_MISMATCH,
- * which names the option and the ranks; only the functions and their contexts may differ.
- * Everything is borrowed during the call. If all members are 0, the load behaves like dcp_load. */
+/* Options of a load. All ranks must pass the same values, else the call fails with
+ * DCP_ERR_MISMATCH, and the error names the option and the ranks; only the functions and their
+ * contexts may differ. Everything is borrowed during the call. If all members are 0, the load
+ * behaves like dcp_load. */
 typedef struct dcp_load_options {
     size_t size; /* dcp/size.h */
     /* Globs over the state's names: only tensors that match at least one are loaded, and the memory
      * of the others remains unchanged. They work as in fnmatch(3) without flags: `*` matches any
      * text, including '/', `?` one character, [a-z] one of these characters, and a backslash quotes
-     * the next one. NULL: all tensors. A glob that matches no tensor of the state
+     * the next character. NULL: all tensors. A glob that matches no tensor of the state
      * is DCP_ERR_NOT_FOUND. */
     const char *const *only;
     size_t n_only;
     /* The first pair whose `from` matches a tensor's name renames it; other tensors keep their
-     * names. Two tensors may be loaded from the same one. DCP_ERR_ARG: the stars of a pair do not
-     * match, or a name is invalid. */
+     * names. Two tensors of the state may be loaded from the same stored tensor. DCP_ERR_ARG: the
+     * stars of a pair do not match, or a name is invalid. */
     const dcp_rename *renames;
     size_t n_renames;
     /* Nonzero: a stored tensor of another dtype and the same shape is converted to the state's
@@ -143,7 +145,8 @@ typedef struct dcp_load_options {
      * checksum of all its bytes outside of tensors was found right. A dataset that is not
      * contiguous, or not at the place that the index gives, is DCP_ERR_CORRUPT. Tensors that the
      * ranks' boxes do not cover exactly are read block by block, without HDF5. Unless every rank
-     * sees every file of the step, DCP_ENGINE_DIRECT reads it. */
+     * sees every file of the step, DCP_ENGINE_DIRECT reads the step, whichever engine is
+     * requested. */
     dcp_engine engine;
     /* Called on every rank for each missing tensor that is kept, in ascending order of paths,
      * before anything is read. May be NULL. */
@@ -157,8 +160,8 @@ typedef struct dcp_load_options {
     /* Called as often as on_progress, from the same thread, on each rank separately. If it returns
      * nonzero on at least one rank, all ranks give up with DCP_ERR_CANCELLED: the ranks of the same
      * host immediately, those of other hosts at the latest when they have read their own part. The
-     * checkpoint can be loaded from again. Once all bytes have arrived, the result has no effect.
-     * Not called again after it returned nonzero. NULL: never stop. */
+     * checkpoint remains usable for further loads. Once all bytes have arrived, the result has no
+     * effect. Not called again after it returned nonzero. NULL: never stop. */
     int (*stop)(void *ctx);
     void *stop_ctx;
 } dcp_load_options;
@@ -219,10 +222,10 @@ DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
 
 /* Returns how far the load is on this rank. Not collective; any thread may call it.
  *
- *   1              it has ended, successfully or not: dcp_load_wait would return soon
- *   0              a thread is loading, and the result becomes 1 without a wait
- *   DCP_ERR_STATE  (less than 0) nothing runs it, since there can be no thread: dcp_load_wait, or
- *                  another call that waits, does it
+ *   1              the load has ended, successfully or not: dcp_load_wait would return soon
+ *   0              a thread is loading, and the result becomes 1 without a call that waits
+ *   DCP_ERR_STATE  (less than 0) no thread runs it, since there can be none: dcp_load_wait, or
+ *                  another call that waits, runs it
  *   DCP_ERR_ARG    loading is NULL */
 DCP_API int dcp_load_is_done(dcp_loading *loading);
 
@@ -233,8 +236,8 @@ DCP_API int dcp_load_is_done(dcp_loading *loading);
 DCP_API void dcp_load_cancel(dcp_loading *loading);
 
 /* Waits for the end of the load, frees `loading` and returns the outcome. Collective. The outcome
- * is the same on all ranks; on failure the memory's content is undefined. In a process forked from
- * the one that loads it returns DCP_ERR_STATE and waits for nothing. */
+ * is the same on all ranks; on failure the memory's content is undefined. In a process that was
+ * forked from the loading process, dcp_load_wait returns DCP_ERR_STATE and waits for nothing. */
 DCP_API int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *err);
 
 /* Reads one box of one tensor into `data` (dense), and checks every block that it touches. For

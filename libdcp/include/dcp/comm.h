@@ -56,7 +56,7 @@ typedef struct dcp_comm_ops {
     /* Frees a context made by `duplicate`; called once for each. It must not wait for other ranks,
      * which may not call it at that time, or may be gone. */
     void (*free)(void *ctx);
-    /* 1: several threads may call the functions at the same time, each for another context. A
+    /* 1: several threads may call the functions at the same time, each with a different context. A
      * context is used by one thread at a time, but not always by the same one. If this is 1 and
      * `duplicate` is given, threads of the library save, fill stores (dcp/tiers.h) and load in the
      * background. */

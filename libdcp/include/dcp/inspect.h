@@ -56,8 +56,8 @@ typedef struct dcp_piece {
 /* Returns the number of pieces of tensor i: one in layout global, the pieces in all files for
  * shards, and none if the tensor has no elements. */
 DCP_API size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i);
-/* Describes piece k of tensor i. Like dcp_checkpoint_box, it may read tables the first time; it
- * then fails as a read of a file does. DCP_ERR_ARG: there is no such piece. */
+/* Describes piece k of tensor i. Like dcp_checkpoint_box, it may read tables the first time, and
+ * fails if this read fails. DCP_ERR_ARG: there is no such piece. */
 DCP_API int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out);
 
 /* Sets *crc to the CRC-64 of tensor i's bytes, from the tables, without reading the tensor. In
@@ -67,7 +67,8 @@ DCP_API int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k,
 DCP_API int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err);
 
 /* Sets *id to the state id: one number for all tensors' paths, types, shapes and checksums
- * (docs/format.md); for shards, as their writer stored it. Returns 1, or 0 if there is none. */
+ * (docs/format.md); for shards, the number that their writer stored. Returns 1, or 0 if there is
+ * none. */
 DCP_API int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id);
 
 /* Returns the bytes of all files: tensors, tables, HDF5's metadata and padding. */

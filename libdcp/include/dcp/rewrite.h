@@ -49,7 +49,8 @@ typedef struct dcp_rewrite_options {
  * published, the checksums of all tensors in the new files are compared with those in the old ones.
  *   options, report, err  may be NULL
  *
- * On failure nothing is published (after DCP_ERR_COMM it may have been, as with dcp_save).
+ * On failure nothing is published (except that after DCP_ERR_COMM the step may have been published,
+ * as with dcp_save).
  * DCP_ERR_CORRUPT: bytes of `from` differ from what was saved; the message names the tensor and the
  * block.
  * DCP_ERR_ARG: the checkpoint and the store are on different communicators of several ranks.

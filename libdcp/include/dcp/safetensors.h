@@ -36,8 +36,8 @@ DCP_API size_t dcp_st_tensors(const dcp_st_reader *reader);
 DCP_API const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i);
 /* Returns the tensor of that name, NULL if there is none; valid until the close. */
 DCP_API const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name);
-/* Returns name i, ascending, of the tensors that the index names and no file holds; NULL if there
- * is none. Valid until the close. */
+/* Returns name i, in ascending order, of the tensors that the index names but no file holds; NULL
+ * if there are no more than i of them. Valid until the close. */
 DCP_API const char *dcp_st_absent(const dcp_st_reader *reader, size_t i);
 /* Return the number of files that were opened, and the path of file i; valid until the close. A
  * folder may hold more files. */

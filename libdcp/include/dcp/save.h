@@ -75,9 +75,9 @@ typedef enum dcp_replicas {
     DCP_REPLICAS_TRUST, /* nothing is compared, so no rank reads bytes that it does not write */
 } dcp_replicas;
 
-/* Limits how often an expensive `stop` function is called, such as one of a language that has to
- * take a lock first. Pass dcp_stop_seldom as `stop` and a dcp_seldom as `stop_ctx`; the dcp_seldom
- * must exist as long as it is in use there. Set `asked` to 0 at the beginning. */
+/* Limits how often an expensive `stop` function is called, such as one in a language whose runtime
+ * has to take a lock first. Pass dcp_stop_seldom as `stop` and a dcp_seldom as `stop_ctx`; the
+ * dcp_seldom must exist as long as it is in use there. Set `asked` to 0 at the beginning. */
 typedef struct dcp_seldom {
     int (*stop)(void *ctx); /* the program's function */
     void *ctx;
@@ -178,10 +178,10 @@ typedef struct dcp_report {
      * rank's; 0: no rank was slow, and the members below mean nothing. The same on all ranks. Not
      * known for saves in which fewer than two ranks write, and with engine mpio. */
     double slow_ratio;
-    double slow_s;      /* time of the slow rank's own work, for the most bytes that any rank
-                         * wrote */
-    double median_s;    /* time of the median rank's own work, for as many bytes */
-    int slow_rank;      /* its number */
+    double slow_s;   /* time of the slow rank's own work, converted to the most bytes that any rank
+                        wrote */
+    double median_s; /* time of the median rank's own work, converted likewise */
+    int slow_rank;   /* the slow rank's number */
     char slow_host[68]; /* on rank 0, the slow rank's host: its name from dcp_comm_set_host or
                          * DCP_HOST, or else the system's name; on other ranks "" */
 } dcp_report;
@@ -200,8 +200,9 @@ typedef struct dcp_report {
  *   report   may be NULL
  *   err      may be NULL
  *
- * On failure every rank gets the same status. Nothing is published (after DCP_ERR_COMM it may have
- * been), older steps remain, and the next save may be tried immediately.
+ * On failure every rank gets the same status. Nothing is published (except that after DCP_ERR_COMM
+ * the step may have been published), older steps remain, and the next save may be tried
+ * immediately.
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
  * differ.
  * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
@@ -274,7 +275,7 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
  * change before that call and the program waits for no other rank. Not collective: ranks may differ
  * in whether they call it and in its answer. Waits for the save in flight. The next dcp_save_async
  * must save the same state, to which nothing was added, with the value of *is_copied in
- * options->is_copied; another thread may call it.
+ * options->is_copied. That dcp_save_async may be called by another thread.
  *
  *   options    those of the next dcp_save_async, including copy_bytes
  *   is_copied  1: the memory may change. 0: nothing was copied, and dcp_save_async copies as usual
@@ -298,10 +299,10 @@ DCP_API int dcp_save_fence_within(dcp_saving *saving, double seconds);
 
 /* Returns how far the save is on this rank. Not collective; any thread may call it.
  *
- *   1              it has ended, successfully or not: dcp_save_wait would return immediately
- *   0              a thread does it, and the result becomes 1 without a fence or a wait
- *   DCP_ERR_STATE  (less than 0) nothing runs it, since there can be no thread (dcp_save_async):
- *                  dcp_save_fence, dcp_save_wait or the next save does it, and then the result is 1
+ *   1              the save has ended, successfully or not: dcp_save_wait would return at once
+ *   0              a thread runs it, and the result becomes 1 without a fence or a wait
+ *   DCP_ERR_STATE  (less than 0) no thread runs it, since there can be none (dcp_save_async):
+ *                  dcp_save_fence, dcp_save_wait or the next save runs it; then the result is 1
  *   DCP_ERR_ARG    saving is NULL
  *
  * All ranks get the same kind of answer, unless the system refused a thread to one of them: that
@@ -317,8 +318,8 @@ DCP_API void dcp_save_cancel(dcp_saving *saving);
 
 /* Waits for the end of the save, frees `saving` and returns the outcome. Every rank calls it. The
  * outcome is the same on all ranks: DCP_OK if the step is published and durable, else what dcp_save
- * would have returned. In a process forked from the one that saves it returns DCP_ERR_STATE, and
- * neither it nor the fence waits for anything. */
+ * would have returned. In a process that was forked from the saving process, it
+ * returns DCP_ERR_STATE, and neither it nor dcp_save_fence waits for anything. */
 DCP_API int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err);
 
 #ifdef __cplusplus

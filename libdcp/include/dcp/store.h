@@ -42,7 +42,7 @@ typedef struct dcp_store_options {
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
     /* Nonzero: on a file system without locks, open the store even if its last writer is not known
-     * to have ended, since that ran on another host. Changes that this writer still makes are
+     * to have ended, because it ran on another host. Changes that this writer still makes are
      * undone. */
     int take_over;
     /* For a private store: the failure domain of this rank, such as the name of its rack.
@@ -81,7 +81,7 @@ typedef struct dcp_store_options {
  * requires more failure domains, or ranks that are spread more evenly over them; the message says
  * how many there are and how many are required, since the library never provides less redundancy
  * than was requested. Or some ranks name a domain and others do not. Or ranks with the same
- * directory name different domains. Or `dir` is a file, or leads through one.
+ * directory name different domains. Or `dir` is a file, or its path leads through a file.
  * DCP_ERR_IO: the directory is not writable. Or about.json of a private store's step, or of a
  * shared store's newest step, could not be read, so it is unknown whether the steps still belong to
  * the run.
@@ -118,10 +118,10 @@ typedef struct dcp_store_options {
  *
  * Redundancy. With options->redundancy, the ranks of a private store form groups of about eight in
  * different failure domains (options->domain), and each save writes one more file beside every
- * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and has K / (members - K) of
- * the size of the group's longest shard. The strips restore the files of any K members of each
- * group. With "partner" the file is a copy of the previous member's file; the copies restore any
- * loss that includes no two neighbours of a group. So a step survives the loss of any K domains
+ * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and its size is that of the
+ * group's longest shard times K / (members - K). The strips restore the files of any K members of
+ * each group. With "partner" the file is a copy of the previous member's file; the copies restore
+ * any loss that includes no two neighbours of a group. So a step survives the loss of any K domains
  * ("rs(K)"), or of any one domain ("partner"), with all the directories of their ranks. Saves into
  * such a store have as many shards as ranks. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,

@@ -46,9 +46,9 @@ typedef struct dcp_tiers_options {
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
     /* Nonzero: the function given to dcp_tiers_load uses only the checkpoint's JSON, its tensors,
-     * and loads. If each of a private store's files is then seen by some ranks only, no rank keeps
-     * a copy of all tables (dcp_checkpoint_open_private), and dcp_checkpoint_box, _piece and _read
-     * fail for most tensors. If any rank passes 0, all ranks keep copies. */
+     * and loads. Then, if some rank does not see every file of a private store's step, no rank
+     * keeps a copy of all tables (dcp_checkpoint_open_private), and dcp_checkpoint_box, _piece and
+     * _read fail for most tensors. If any rank passes 0, all ranks keep copies. */
     int loads_only;
 } dcp_tiers_options;
 #define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
@@ -110,8 +110,8 @@ DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
  * save is DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
-/* Returns how many files were rebuilt of the step that dcp_tiers_load is loading, or has loaded
- * last. */
+/* Returns how many files of the step that dcp_tiers_load is loading, or has loaded last, were
+ * rebuilt. */
 DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
 /* Returns whether store `i` of the list has `step`. A store has the step that was saved into it
@@ -150,18 +150,19 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
-/* Waits until the save in flight no longer needs this rank's memory. With options->copy_bytes it
- * does not need it once dcp_tiers_save_async has returned. */
+/* Waits until the save in flight no longer needs this rank's memory. With options->copy_bytes, the
+ * save does not need the memory once dcp_tiers_save_async has returned. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
 /* Like dcp_save_fence_within. Returns 1 also if no save is in flight. */
 DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
 
 /* Returns dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 without a fence or a wait)
- * or DCP_ERR_STATE (nothing runs it before dcp_tiers_fence or dcp_tiers_wait). Returns 1 also if
- * none is in flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is NULL. */
+ * or DCP_ERR_STATE (no thread runs the save: dcp_tiers_fence or dcp_tiers_wait does). Returns 1
+ * also if no save is in flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is
+ * NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
-/* Returns 0 while threads of this rank fill stores, 1 if there is none: then a process may exit
+/* Returns 0 while threads of this rank fill stores, 1 if no thread does: then a process may exit
  * without dcp_tiers_close, and each store has the steps that it was being filled with, unless the
  * filling failed. Not collective. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_filled(dcp_tiers *tiers);
@@ -226,8 +227,8 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  *
  * If `load` finds damage, the step is rebuilt if possible and passed to `load` once more. Otherwise
  * the next one is tried: the same step in a slower store, then older steps. If the step's store is
- * being filled, the rebuild waits until that has ended. The log says which step of which store was
- * loaded, whether it was rebuilt, and why others were passed over.
+ * being filled, the rebuild waits until the filling has ended. The log says which step of which
+ * store was loaded, whether it was rebuilt, and why others were passed over.
  *
  * `keep` never removes the loaded step from its store. Copies of it in other stores were not read:
  * a save of that step writes them again in the stores that are due. */
