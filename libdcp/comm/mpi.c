@@ -69,8 +69,9 @@ static int check_mpi(MPI_Comm comm, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "dcp_comm_from_mpi: the communicator is MPI_COMM_NULL");
     MPI_Comm_test_inter(comm, &inter);
     if (inter)
-        return core_fail(err, DCP_ERR_ARG,
-                         "dcp_comm_from_mpi: an inter-communicator; merge it first");
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "dcp_comm_from_mpi: the communicator is an inter-communicator; merge it first");
     return DCP_OK;
 }
 
@@ -149,8 +150,8 @@ static int know_ranks(comm_watch *watch, const introduction *list, dcp_error *er
     for (int r = 0; r < watch->size; r++) {
         if (!*list[r].no_limit) continue;
         core_fail(err, DCP_ERR_ARG,
-                  "rank %d: DCP_COMM_LIMIT in the environment is \"%s\": it takes a number of "
-                  "seconds below 1e9, or 0 for no limit",
+                  "rank %d: DCP_COMM_LIMIT in the environment is \"%s\": it must be a number of "
+                  "seconds below 1e9; 0 means no limit",
                   r, list[r].no_limit);
         if (err) err->rank = r;
         return DCP_ERR_ARG;

@@ -225,7 +225,7 @@ int comm_vote_run(dcp_comm *comm, comm_vote *v, int status, dcp_error *err) {
     size_t n = 0, at = 0;
     for (size_t i = 0; i < v->n && i < COMM_VOTES; i++) n += v->items[i].n;
     if (v->n > COMM_VOTES || n > COMM_MIN_VALUES) /* on all ranks alike */
-        return core_fail(err, DCP_ERR_STATE, "a vote on %zu values has no room for them", v->n);
+        return core_fail(err, DCP_ERR_STATE, "a vote has no room for %zu values", v->n);
     for (size_t i = 0; i < v->n && !status; at += v->items[i++].n)
         put_words(&v->items[i], words + at);
     status = comm_agree_min(comm, status, words, n, err);

@@ -49,7 +49,7 @@ int core_option_check_choice(const char *option, int value, int last, dcp_error 
 
 int core_option_check_text(const char *option, const char *text, dcp_error *err) {
     if (!text || core_utf8_is_valid(text, strlen(text))) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s is not UTF-8, as text in JSON has to be", option);
+    return core_fail(err, DCP_ERR_ARG, "%s is not UTF-8, but text in JSON must be", option);
 }
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -63,10 +63,10 @@ static size_t scheme_of(const char *path) {
 int core_path_check(const char *what, const char *path, dcp_error *err) {
     const size_t n = path ? scheme_of(path) : 0;
     if (!n) return DCP_OK;
-    return core_fail_path(core_fail(err, DCP_ERR_UNSUPPORTED,
-                                    "%s%s%s is a URL, and %.*s:// is not supported: checkpoints "
-                                    "lie in directories of a file system (one of that name is "
-                                    "./%s)",
-                                    what ? what : "", what ? ": " : "", path, (int)n, path, path),
-                          path, err);
+    return core_fail_path(
+        core_fail(err, DCP_ERR_UNSUPPORTED,
+                  "%s%s%s is a URL, and %.*s:// is not supported: checkpoints lie in directories "
+                  "of a file system (a directory of that name is ./%s)",
+                  what ? what : "", what ? ": " : "", path, (int)n, path, path),
+        path, err);
 }

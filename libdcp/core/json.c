@@ -423,9 +423,10 @@ int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_err
     json_error_t e;
     uint64_t values = text ? core_json_count_values(text, bytes) : 0;
     if (values > CORE_JSON_MOST_VALUES + LIBRARYS_VALUES)
-        return core_fail(err, DCP_ERR_ARG,
-                         "JSON: %llu values, at most %u: keep large data as tensors",
-                         (unsigned long long)values, CORE_JSON_MOST_VALUES);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "JSON: %llu values, but at most %u are possible: store large data as tensors",
+            (unsigned long long)values, CORE_JSON_MOST_VALUES);
     json_t *value = text ? core_json_read(text, bytes, &e) : json_object();
     if (!value && !text) return core_fail_memory(err, 64);
     if (!value && json_error_code(&e) == json_error_out_of_memory)

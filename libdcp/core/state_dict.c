@@ -329,8 +329,8 @@ static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *b
         core_box_print(core_box_dims(t->ndim), &box->box, text, sizeof text);
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG,
-                      "tensor %s: the strides lead from data to addresses that do not exist, for "
-                      "box %s; they are in bytes, one per dimension",
+                      "tensor %s, box %s: the strides lead from data to addresses that do not "
+                      "exist; strides are in bytes, one per dimension",
                       t->path, text),
             t->path, err);
     }
@@ -392,8 +392,8 @@ int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     if (status) return status;
     if (state->device && state->device != device)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "tensor %s: on device %s, but other boxes of the state are on %s: a "
-                         "rank's boxes have to be on one device",
+                         "tensor %s: its box is on device %s, but other boxes of the state are on "
+                         "%s: all of a rank's boxes must be on one device",
                          tensor->path ? tensor->path : "(null)", device->name, state->device->name);
     state_box b = {.rank = -1, .device = device, .device_data = data};
     return add_box(state, tensor, box, &b, err);

@@ -374,8 +374,10 @@ int dcp_state_add_many(dcp_state *state, size_t n, const dcp_tensor *tensors, co
         return core_fail(err, DCP_ERR_ARG, "dcp_state_add_many: a state and tensors are needed");
     if (!n) return DCP_OK;
     if (n > UINT32_MAX)
-        return core_fail(err, DCP_ERR_ARG, "dcp_state_add_many: %zu boxes: at most %u at once", n,
-                         UINT32_MAX);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "dcp_state_add_many: %zu boxes are too many: at most %u can be added at once", n,
+            UINT32_MAX);
     many_boxes m = {.state = state, .n = n, .tensors = tensors, .boxes = boxes, .data = data};
     int status = allocate(&m, err);
     if (!status) status = add_all(&m, err);

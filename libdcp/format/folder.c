@@ -180,8 +180,8 @@ void format_list_describe_set_aside(const char *dir, char *text, size_t size) {
     if (n > 0) {
         format_name_write(name, "", steps[n - 1].step);
         snprintf(text, size,
-                 "; a run that went back, and has saved nothing since, has set aside %s/%s: rename "
-                 "it to %s to go on from it",
+                 "; a run that went back and has saved nothing since has set aside %s/%s: rename "
+                 "it to %s to continue from this step",
                  dir, steps[n - 1].name, name);
     }
     free(steps);

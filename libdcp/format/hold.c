@@ -128,11 +128,10 @@ static int fail_gone(const char *path, dcp_error *err) {
 }
 
 static int fail_unsupported(const char *path, int code, dcp_error *err) {
-    core_fail(
-        err, DCP_ERR_UNSUPPORTED,
-        "cannot pin %s: this file system has no locks that others see (F_OFD_SETLK): copy the "
-        "step to another one",
-        path);
+    core_fail(err, DCP_ERR_UNSUPPORTED,
+              "cannot pin %s: this file system has no locks that others see (F_OFD_SETLK): copy "
+              "the step to another file system",
+              path);
     if (err) err->system_error = code;
     return core_fail_path(DCP_ERR_UNSUPPORTED, path, err);
 }
@@ -144,7 +143,7 @@ static int fail_without_lock(const char *path, dcp_error *err) {
     case ENOTDIR:
     case ELOOP:
         return core_fail_path(core_fail(err, DCP_ERR_NOT_FOUND,
-                                        "cannot pin %s: it is not a step, as it has no about.json",
+                                        "cannot pin %s: it has no about.json, so it is not a step",
                                         path),
                               path, err);
     case ENOLCK:

@@ -95,7 +95,7 @@ static int decode_body(const unsigned char *in, uint64_t file_bytes, const char 
                              .outside_crc = core_get_u64(in + AT_OUTSIDE)};
     if (ub->file_bytes != file_bytes)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
-                            "size: the file has %llu bytes, its user block says %llu",
+                            "size: the file has %llu bytes, but its user block says %llu",
                             (unsigned long long)file_bytes, (unsigned long long)ub->file_bytes);
     const char *wrong = layout > 1 ? "its layout is unknown" : sizes_wrong(ub);
     for (size_t i = AT_UNUSED; i < AT_CRC && !wrong; i++)
@@ -112,7 +112,8 @@ int format_userblock_decode(const unsigned char *in, uint64_t file_bytes, const 
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "user block: its checksum is wrong");
     if (core_get_u32(in + AT_VERSION) != FORMAT_VERSION)
         return core_fail_at(err, DCP_ERR_VERSION, path,
-                            "format version %u, this library reads version %d: use a newer one",
+                            "the file has format version %u, but this library reads version %d: "
+                            "use a newer library",
                             core_get_u32(in + AT_VERSION), FORMAT_VERSION);
     format_userblock ub;
     int status = decode_body(in, file_bytes, path, &ub, err);
@@ -204,7 +205,7 @@ static const char *decode_box(const unsigned char *p, const format_userblock *ub
     uint64_t elems = tensor_bytes ? dcp_box_elems(&held, r->tensor.ndim) : 0;
     if (r->bytes != elems * dcp_dtype_bytes(r->tensor.dtype))
         return "its size does not match its shape";
-    if (!r->bytes) return r->offset ? "it has an offset without bytes" : NULL;
+    if (!r->bytes) return r->offset ? "it has an offset, but no bytes" : NULL;
     if (r->offset < USERBLOCK_BYTES || r->offset > ub->file_bytes ||
         r->bytes > ub->file_bytes - r->offset)
         return "its data lies outside the file";
@@ -273,7 +274,7 @@ static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes
     const unsigned char *row = table + i * ub->row_bytes;
     const char *wrong = decode_row(row, path_bytes, ub, path, box, r);
     if (!wrong && i && memcmp(row - ub->row_bytes, row, path_bytes) >= 0)
-        wrong = "its path does not follow the one before";
+        wrong = "its path does not follow that of the row before it";
     if (!wrong) return DCP_OK;
     return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: row %llu is not valid: %s",
                         (unsigned long long)i, wrong);
@@ -370,12 +371,13 @@ int format_index_sort(const format_row *rows, size_t n, const format_row ***out,
 static int check_whole(const format_row *rows, uint64_t path_bytes, const format_userblock *ub,
                        uint64_t blocks, const char *file, dcp_error *err) {
     if (path_bytes != format_index_path_bytes(rows, ub->rows))
-        return core_fail_at(err, DCP_ERR_CORRUPT, file,
-                            "index: room for paths of %llu bytes, more than any has",
-                            (unsigned long long)path_bytes);
+        return core_fail_at(
+            err, DCP_ERR_CORRUPT, file,
+            "index: its rows have room for paths of %llu bytes, but no path is that long",
+            (unsigned long long)path_bytes);
     if (blocks != ub->blocks.bytes / 8)
         return core_fail_at(err, DCP_ERR_CORRUPT, file,
-                            "index: its tensors have %llu blocks, the blocks table %llu",
+                            "index: its tensors have %llu blocks, but the blocks table has %llu",
                             (unsigned long long)blocks, (unsigned long long)ub->blocks.bytes / 8);
     const format_row **order = NULL;
     size_t n = 0;

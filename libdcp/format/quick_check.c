@@ -74,7 +74,8 @@ static int read_about(const char *folder, dcp_glance *out, dcp_error *err) {
 static int check_file(const char *path, dcp_layout layout, format_userblock *ub, dcp_error *err) {
     int status = format_tables_read_userblock(path, ub, err);
     if (!status && ub->layout != layout)
-        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "user block: has the other layout");
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path,
+                              "user block: its layout is not that of the file's name");
     return status;
 }
 

@@ -136,7 +136,7 @@ static int keep_meta(format_file *file, const unsigned char *data, dcp_error *er
     uint64_t bytes = file->ub.meta.bytes;
     while (bytes && data[bytes - 1] == ' ') bytes--;
     if (memchr(data, 0, bytes))
-        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: has a NUL in it");
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: it contains a NUL");
     file->meta = malloc(bytes + 1);
     if (!file->meta) return core_fail_memory(err, bytes + 1);
     memcpy(file->meta, data, bytes);
@@ -160,7 +160,7 @@ int format_tables_unpack(format_file *file, const unsigned char *packed, uint64_
     const format_userblock *ub = &file->ub;
     if (bytes != HEAD_BYTES + ub->index.bytes + ub->blocks.bytes + ub->meta.bytes)
         return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
-                            "user block: changed while it was read");
+                            "user block: it changed while it was read");
     const unsigned char *index = packed + HEAD_BYTES, *blocks = index + ub->index.bytes,
                         *meta = blocks + ub->blocks.bytes;
     status = check_table(file->path, "index", index, &ub->index, err);
@@ -209,7 +209,7 @@ static int check_visible(const format_file *file, dcp_error *err) {
     if (!file->hidden) return DCP_OK;
     return core_fail_path(
         core_fail(err, DCP_ERR_UNSUPPORTED,
-                  "%s can be read on rank %d and not here: dcp_load can load its tensors",
+                  "%s can be read on rank %d but not on this rank: load its tensors with dcp_load",
                   file->path, file->reader),
         file->path, err);
 }

@@ -276,7 +276,8 @@ static int file_size(int fd, h5_skeleton *s, dcp_error *err) {
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
     s->file_bytes = core_round_to_pages(end);
     if (s->file_bytes > MAX_FILE_BYTES)
-        return core_fail(err, DCP_ERR_ARG, "a file of %llu bytes: at most %llu are possible",
+        return core_fail(err, DCP_ERR_ARG,
+                         "a file would have %llu bytes, but at most %llu are possible",
                          (unsigned long long)s->file_bytes, MAX_FILE_BYTES);
     return DCP_OK;
 }
@@ -374,7 +375,7 @@ static int refuse_too_large(const format_row *rows, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (rows[i].bytes > left) {
             const int status = core_fail(
-                err, DCP_ERR_ARG, "tensor %s of %llu bytes: a file has at most %llu bytes",
+                err, DCP_ERR_ARG, "tensor %s has %llu bytes, but a file can have at most %llu",
                 rows[i].tensor.path, (unsigned long long)rows[i].bytes, MAX_FILE_BYTES);
             return core_fail_tensor(status, rows[i].tensor.path, err);
         }
@@ -387,7 +388,8 @@ int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t me
                       const h5_poll *poll, h5_skeleton *out, dcp_error *err) {
     h5_skeleton s = {0};
     if (n > MAX_ROWS)
-        return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
+        return core_fail(err, DCP_ERR_ARG, "%zu tensors are too many: a file can hold at most %u",
+                         n, MAX_ROWS);
     int status = refuse_too_large(rows, n, err);
     if (status) return status;
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);

@@ -60,7 +60,7 @@ static uint32_t direct_align(int fd) {
 static int open_failed(const char *path, dcp_error *err) {
     if (errno == ELOOP)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
-                            "a symbolic link: a step's files have to be in its folder");
+                            "it is a symbolic link, but a step's files must be in its folder");
     if (errno == ENXIO || errno == ENODEV) /* socket, pipe without reader, missing device */
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "not a regular file");
     return core_fail_errno(err, "cannot open", path);

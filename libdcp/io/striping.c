@@ -32,13 +32,14 @@ bool io_striping_is_requested(const io_striping *asked) { return asked->count ||
 int io_striping_check(const io_striping *asked, dcp_error *err) {
     if (asked->count < IO_STRIPING_ALL || asked->count > MOST_SERVERS)
         return core_fail(err, DCP_ERR_ARG,
-                         "stripe_count: %lld: from 1 to %d object servers are possible, or -1 for "
-                         "all",
+                         "stripe_count: %lld is not possible: it must be from 1 to %d object "
+                         "servers, or -1 for all",
                          (long long)asked->count, MOST_SERVERS);
     if (asked->bytes % LEAST_BYTES || asked->bytes > UINT32_MAX)
-        return core_fail(err, DCP_ERR_ARG,
-                         "stripe_bytes: %llu is no multiple of 65536 below 4294967296",
-                         (unsigned long long)asked->bytes);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "stripe_bytes: %llu is not possible: it must be a multiple of 65536 below 4294967296",
+            (unsigned long long)asked->bytes);
     return DCP_OK;
 }
 

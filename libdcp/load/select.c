@@ -136,7 +136,7 @@ int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, boo
 static int check_options(const dcp_load_options *o, dcp_error *err) {
     if ((o->n_only && !o->only) || (o->n_renames && !o->renames))
         return core_fail(err, DCP_ERR_ARG,
-                         "dcp_load: only or renames is NULL, but its number is not 0");
+                         "dcp_load: only or renames is NULL, but n_only or n_renames is not 0");
     for (size_t i = 0; i < o->n_only; i++)
         if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
     int status = check_renames(o->renames, o->n_renames, err);
@@ -234,7 +234,8 @@ static int check_boxes(const state_tensor *t, dcp_error *err) {
     for (size_t k = 0; k < t->n_boxes; k++) {
         if (t->boxes[k].source)
             return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
-                                              "tensor %s: a source can't be loaded into",
+                                              "tensor %s: its box has a source instead of memory, "
+                                              "so nothing can be loaded into it",
                                               t->tensor.path),
                                     t->tensor.path, err);
         if (t->boxes[k].strides && t->boxes[k].strides->overlaps)
@@ -310,7 +311,7 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
         core_fail_at(err, DCP_ERR_MISMATCH, ckpt->path,
                      "tensor %s is in the checkpoint, and nothing of the state is loaded from it "
                      "(%zu such tensors): add it to the state, name what is to be loaded (`only`), "
-                     "or leave it out (`strict` = 0, strict=False)",
+                     "or allow such tensors (`strict` = 0, strict=False)",
                      ckpt->tensors[first].tensor.path, n),
         ckpt->tensors[first].tensor.path, err);
 }

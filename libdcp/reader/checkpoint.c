@@ -407,7 +407,8 @@ int reader_join_metas(dcp_checkpoint *ckpt, dcp_error *err) {
 
 int reader_join_check_layout(const dcp_checkpoint *ckpt, const format_file *file, dcp_error *err) {
     if (file->ub.layout == ckpt->layout) return DCP_OK;
-    return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "user block: has the other layout");
+    return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                        "user block: its layout is not that of the step");
 }
 
 int reader_join_files(dcp_checkpoint *ckpt, dcp_error *err) {

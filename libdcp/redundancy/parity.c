@@ -162,7 +162,8 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its checksum is wrong");
     if (core_get_u32(in + AT_VERSION) != VERSION)
         return core_fail_at(err, DCP_ERR_VERSION, path,
-                            "format version %u, this library reads version %d: use a newer one",
+                            "the file has format version %u, but this library reads version %d: "
+                            "use a newer library",
                             core_get_u32(in + AT_VERSION), VERSION);
     read_fields(in, &h);
     if (!is_group(&h))

@@ -82,7 +82,7 @@ def test_damage_of_a_state_file():
             ("longer", put("state.h5", intact + b"x"), "size"),
             ("empty", put("state.h5", b""), "less than a user block"),
             ("zeros", put("state.h5", bytes(len(intact))), "wrong magic"),
-            ("shard", put("state.h5", shard), "has the other layout"),
+            ("shard", put("state.h5", shard), "its layout is not that of"),
             ("flipped", lambda d: flip(f"{d}/state.h5", 100), "user block: its checksum"),
             ("gone", lambda d: os.remove(f"{d}/state.h5"), "state.h5 is missing")):
         with cases.part(what):

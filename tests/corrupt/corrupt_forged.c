@@ -41,7 +41,7 @@ static const edit both_layouts[] = {
     {BLOCK, UB_BLOCKS, TOP - 4095, NULL, "user block: the blocks table lies outside the file"},
     {BLOCK, UB_BLOCKS + 8, TOP, NULL, "user block: the blocks table lies outside the file"},
     {BLOCK, UB_BLOCKS + 8, 23, NULL, "user block: the blocks table does not have the size"},
-    {BLOCK, UB_BLOCKS + 8, 8, NULL, "the blocks table 1"},
+    {BLOCK, UB_BLOCKS + 8, 8, NULL, "but the blocks table has 1"},
     {BLOCK, UB_META, 0, NULL, "user block: meta lies outside the file"},
     {BLOCK, UB_META, TOP - 4095, NULL, "user block: meta lies outside the file"},
     {BLOCK, UB_META + 8, TOP, NULL, "user block: meta lies outside the file"},
@@ -81,7 +81,7 @@ static const edit both_layouts[] = {
     {11, OFFSET, 4092, NULL, "index: row 11 is not valid: its data lies outside the file"},
     {11, OFFSET, MANY, NULL, "index: row 11 is not valid: its data lies outside the file"},
     {11, OFFSET, TOP - 11, NULL, "index: row 11 is not valid: its data lies outside the file"},
-    {6, OFFSET, 8192, NULL, "index: row 6 is not valid: it has an offset without bytes"},
+    {6, OFFSET, 8192, NULL, "index: row 6 is not valid: it has an offset, but no bytes"},
 };
 
 static const edit boxes[] = {

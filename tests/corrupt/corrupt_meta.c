@@ -44,7 +44,7 @@ static void text_that_is_no_meta(void **state) {
     assert_int_equal(forge_open(&f, global, "state.h5"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check(global, &f, cases[i].text, strlen(cases[i].text), cases[i].part);
-    check(global, &f, "{\"step\":3}\0hidden", 17, ": meta: has a NUL in it");
+    check(global, &f, "{\"step\":3}\0hidden", 17, ": meta: it contains a NUL");
     static char deep[60000] = "{\"step\":3,\"x\":";
     memset(deep + strlen(deep), '[', sizeof deep - strlen(deep) - 1);
     check(global, &f, deep, strlen(deep), ": meta: not a JSON object");

@@ -221,7 +221,7 @@ static void meta_of_empty_objects(void **state) {
     memcpy(at, "]", 2);
     snprintf(meta, sizeof meta, META, member);
     write_file("state.h5", DCP_LAYOUT_GLOBAL, NULL, 0, 0, meta);
-    expect((reading){DCP_ERR_CORRUPT, "5242884 values, at most 1048576", 0});
+    expect((reading){DCP_ERR_CORRUPT, "5242884 values, but at most 1048576", 0});
 }
 
 static int save_many_values(void *ctx) {

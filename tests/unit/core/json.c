@@ -178,7 +178,7 @@ static void too_many_values_are_refused(void **state) {
     json_decref(value);
     const struct mallinfo2 before = mallinfo2();
     assert_int_equal(core_json_parse_object(more, strlen(more), &value, &err), DCP_ERR_ARG);
-    assert_non_null(strstr(err.message, "JSON: 4194304 values, at most 1048576"));
+    assert_non_null(strstr(err.message, "JSON: 4194304 values, but at most 1048576"));
     assert_int_equal(mallinfo2().uordblks, before.uordblks);
     free(most);
     free(more);
