@@ -27,9 +27,9 @@
 #define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
 #define POLLS 200         /* polls before the clock is read for the first time */
 #define HEAR_NS 5000000   /* between two checks for reports of others */
-#define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
-#define LOST_NS 500000000 /* after this, others have also passed on what that rank sent */
-#define ANSWER_NS 1000000000 /* after this, a waiting rank has answered a question */
+#define LAST_NS 100000000 /* after this time, all that a rank sent before its end has arrived */
+#define LOST_NS 500000000 /* after this time, others have also passed on what that rank sent */
+#define ANSWER_NS 1000000000 /* after this time, a waiting rank has answered a question */
 #define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
 
 enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, OWN_TAG };

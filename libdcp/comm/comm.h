@@ -10,10 +10,11 @@
 #include "comm/process.h"
 #include "dcp/comm.h"
 
-/* A sharing group: the ranks of a communicator that share memory with this one. Over MPI these are
- * the ranks of this rank's host, even if the communicator spans several hosts. If nothing is shared
- * (a caller's table, DCP_SHARED_MEMORY=0, one rank), each rank is a group of its own, and its areas
- * are private memory. comm/sharing.h has the operations of a group. */
+/* A sharing group: the ranks of a communicator that share memory with this rank, and this rank
+ * itself. Over MPI these are the ranks of this rank's host, even if the communicator spans several
+ * hosts. If nothing is shared (a caller's table, DCP_SHARED_MEMORY=0, one rank), each rank is a
+ * group of its own, and its areas are private memory. comm/sharing.h has the operations of a
+ * group. */
 
 /* Memory that all ranks of a group see. Each page (PAGE_BYTES) of an area has a mark, initially 0.
  * Users separate their accesses by barriers. When users are done, they set all marks back to 0. An

@@ -118,7 +118,7 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
 #define SPINS 100      /* polls before a waiting rank sleeps: some microseconds */
 #define NAP_NS 1000000 /* the first nap; after it, and each later one, push_mpi is called */
 #define LONG_NAP_NS 32000000
-#define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
+#define LAST_NS 100000000 /* after this time, all that a rank sent before its end has arrived */
 
 /* Lets MPI make progress: the awaited rank may itself wait for a message of this rank that MPI has
  * yet to send. */

@@ -25,11 +25,11 @@ typedef struct comm_buffer {
  * valid until the next call. NULL: out of memory. */
 unsigned char *comm_buffer_append(comm_buffer *message, uint64_t bytes);
 
-/* Collective, beginning with comm_agree of `status`. send->data holds send_bytes[r] bytes for each
- * rank r. `receive` is filled likewise, with receive_bytes[r] from each rank; its memory is reused.
- * A rank that has failed needs no messages. Allocates `ready` bytes, the same number on all ranks,
- * before the sizes of the messages are known. Two all-to-alls suffice if no message is longer than
- * ready / ranks. */
+/* Collective. If a rank passes a failure as `status`, all ranks return what comm_agree of `status`
+ * returns. send->data holds send_bytes[r] bytes for each rank r. `receive` is filled likewise, with
+ * receive_bytes[r] from each rank; its memory is reused. A rank that has failed need not fill in
+ * `send` and `send_bytes`. Allocates `ready` bytes, the same number on all ranks, before the sizes
+ * of the messages are known. Two all-to-alls suffice if no message is longer than ready / ranks. */
 int comm_buffer_agree_exchange(dcp_comm *comm, int status, uint64_t ready, const comm_buffer *send,
                                const uint64_t *send_bytes, comm_buffer *receive,
                                uint64_t *receive_bytes, dcp_error *err);

@@ -18,9 +18,9 @@ int comm_local_sum(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err);
 
 /* Collective in the group: provides n areas; area i has at least bytes[i] bytes. All its ranks pass
  * the same sizes, and no longer use the areas of an earlier call. The areas belong to the
- * communicator, which retains them: a call for no more than before costs nothing. A page occupies
- * memory once it is touched. A failure is the same on all ranks of the group; other groups don't
- * learn of it, so pass it to comm_agree. */
+ * communicator, which retains them: a call that needs no more memory than earlier ones costs
+ * nothing. A page occupies memory once it is touched. A failure is the same on all ranks of the
+ * group; other groups don't learn of it, so pass it to comm_agree. */
 int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_areas **out,
                      dcp_error *err);
 

@@ -29,7 +29,7 @@ typedef enum comm_vote_kind {
 typedef struct comm_vote_item {
     comm_vote_kind kind;
     bool is_hash;     /* SAME: the value means nothing to people, so the message leaves it out */
-    bool is_left_out; /* EQUAL, MIN: this rank has no say */
+    bool is_left_out; /* EQUAL, MIN: this rank's value does not count */
     bool differs;     /* SAME: set by the run if ranks differ */
     const char *name; /* SAME */
     uint64_t own;     /* SAME */

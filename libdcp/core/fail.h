@@ -25,8 +25,9 @@ int core_fail_add(int status, dcp_error *err, const char *fmt, ...) DCP_PRINTF(3
 int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
-/* Each sets a member of an error that was filled with `status`, and returns `status`, so calls can
- * be nested. They leave the error alone if the status is DCP_OK or `err` is NULL. */
+/* Each of these functions sets a member of an error that was filled with `status`, and returns
+ * `status`, so calls can be nested. They leave the error unchanged if the status is DCP_OK or `err`
+ * is NULL. */
 int core_fail_path(int status, const char *path, dcp_error *err);
 int core_fail_offset(int status, uint64_t offset, dcp_error *err);
 int core_fail_tensor(int status, const char *tensor, dcp_error *err);

@@ -26,7 +26,7 @@
 #define ROWS_PER_POLL 64
 
 typedef struct layout_builder {
-    hid_t driver;      /* registered until the file is closed, which uses its functions */
+    hid_t driver;      /* registered until the file is closed, since the close calls it */
     hid_t file, group; /* group: of the most recent dataset */
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* the group's path */
