@@ -76,7 +76,7 @@ static const deepspeed_row rows[] = {
     {"zero_optimization.mics_hierarchical_params_gather", NO_EFFECT, NULL, NULL},
     {"zero_optimization.zenflow", REFUSED,
      "updates that lag behind the gradients are not implemented: drop it", NULL},
-    /* these determine how much is gathered or reduced at once; here that is a unit, see
+    /* these determine how much is gathered or reduced at once; here, that amount is one unit, see
      * fsdp.wrap_policy and fsdp.prefetch */
     {"zero_optimization.allgather_*", NO_EFFECT, NULL, NULL},
     {"zero_optimization.reduce_*", NO_EFFECT, NULL, NULL},
@@ -198,8 +198,9 @@ static const deepspeed_row rows[] = {
     {"sparse_attention", REFUSED, "attention is dense here: drop it", NULL},
 };
 
-/* DeepSpeed's values of scheduler.type and optimizer.type, compared without regard to case. A
- * schedule of DeepSpeed also sets its defaults for keys that the file does not give. */
+/* DeepSpeed's values of scheduler.type and optimizer.type, compared without regard to case. If the
+ * schedule is DeepSpeed's, keys of the schedule that the file does not give get DeepSpeed's
+ * defaults. */
 static const struct {
     const char *path, *theirs, *ours, *as;
     double min_lr_ratio; /* negative: none */

@@ -159,7 +159,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Refuses keys that only another optimizer than the chosen one has. */
+/* Refuses keys that another optimizer has, but the chosen one does not. */
 static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *err) {
     const char *optimizer = json_string_value(config_json_at(tree, "optimizer.type"));
     for (size_t i = 0; i < config_keys_count; i++) {
@@ -278,9 +278,9 @@ static int blame(const char *source, int status, dcp_error *err) {
 }
 
 /* Parses the value of an override `key.path=value` on the command line. The value is JSON if it can
- * be parsed, otherwise a string. If the key requires a string, the value is the text itself, so
- * that `data.path=2024` works. Returns NULL if the value is not UTF-8 or contains a key twice;
- * *duplicate is set in the second case. */
+ * be parsed, otherwise a string. If the key requires a string, the value is the text itself unless
+ * it is a JSON string or null, so that `data.path=2024` works. Returns NULL if the value is not
+ * UTF-8 or contains a key twice; *duplicate is set in the second case. */
 static json_t *parse_value(const char *path, const char *text, bool *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;
@@ -295,7 +295,8 @@ static json_t *parse_value(const char *path, const char *text, bool *duplicate) 
     return value ? value : json_string(text);
 }
 
-/* Replaces the path of the model by its object, so that an override can change one of its keys. */
+/* If the model is given by a path, replaces the path by the model's object, so that an override can
+ * change one of the object's keys. */
 static int open_model(json_t *tree, dcp_error *err) {
     json_t *model = json_object_get(tree, "model");
     if (!json_is_string(model)) return DCP_OK;
@@ -339,7 +340,8 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
 }
 
 /* Makes a tree of the overrides alone and checks it, so that their mistakes are not attributed to
- * the file. *meant receives our keys that DeepSpeed's keys among the overrides set. */
+ * the file. *meant receives dcp-train's keys into which DeepSpeed's keys among the overrides are
+ * translated. */
 static int read_overrides(char *const *overrides, int n, json_t **out, json_t **meant, char **lines,
                           dcp_error *err) {
     *out = json_object();

@@ -288,7 +288,7 @@ static bool value_fits(const config_key *key, const json_t *value) {
     return false;
 }
 
-/* Writes what the key requires to `out`, as text for a message. */
+/* Writes to `out`, as text for a message, what the key requires. */
 static void expect(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
         [CONFIG_TEXT] = "a non-empty string",

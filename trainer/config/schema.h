@@ -35,7 +35,7 @@ typedef struct config_key {
     double min, max;
     bool nullable, is_name; /* is_name: a CONFIG_TEXT that is a name, not a path */
     /* The optimizer.type that has the key; NULL if the key does not depend on the optimizer. A key
-     * whose default depends on the optimizer has a row for each of them. */
+     * whose default depends on the optimizer has a row for each optimizer. */
     const char *optimizer;
     /* "key=word|word": this row's key has no effect while the named key has one of these values.
      * NULL if there is no such condition. */
@@ -57,7 +57,8 @@ const config_key *config_key_of(const char *path, const char *optimizer);
 /* Returns true if there are keys below the path: "optimizer", "optimizer.params". */
 bool config_key_is_group(const char *path);
 
-/* Returns DCP_OK if `value` has the key's type and is in its range, otherwise DCP_ERR_ARG. */
+/* Returns DCP_OK if `value` has the key's type and is in its range, otherwise DCP_ERR_ARG;
+ * DCP_ERR_UNSUPPORTED for a path that core_path_check refuses. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
 
 /* Adds to `f` the keys of `given` that have no effect because of other keys. Requires that all keys

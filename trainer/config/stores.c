@@ -34,7 +34,8 @@ static bool is_within(const json_t *value, json_int_t least, json_int_t most) {
            json_integer_value(value) <= most;
 }
 
-/* Returns NULL if the value is valid, otherwise a text that says what the key requires. */
+/* Returns NULL if the value is valid, "" if the key is unknown, otherwise a text that says what the
+ * key requires. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
         return json_string_length(value) > 0 ? NULL : "a non-empty string";

@@ -17,6 +17,6 @@ int config_stores_survivable(const char *redundancy);
  * out of memory. */
 int config_stores_complete(json_t *list);
 
-/* Fills out[] from a completed list and returns the number. The list owns the strings. domain: used
- * for entries that name none; may be NULL. */
+/* Fills out[] from a completed list and returns the number of stores. The list owns the strings.
+ * domain: used for entries that name none; may be NULL. */
 size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out);

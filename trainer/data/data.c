@@ -12,9 +12,9 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* Limits of the checksum. It covers all samples if there are at most ALL_SAMPLES of at most
- * CHECKED_BYTES in total, otherwise up to SOME_SAMPLES of at most CHECKED_BYTES, but at least
- * one. */
+/* Limits of the checksum. For each source, it covers all samples if these are at most ALL_SAMPLES
+ * and have at most CHECKED_BYTES in total. Otherwise it covers as many as have at most
+ * CHECKED_BYTES in total, up to SOME_SAMPLES, but at least one. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
 typedef struct data_part {
@@ -290,7 +290,7 @@ static int read_sample(data *d, uint64_t seed, uint64_t g, const sample_batch *o
     return status == DCP_OK ? DCP_OK : blame_source((size_t)(part - d->parts), status, &why, err);
 }
 
-/* Adds the number of the n samples' targets that count. */
+/* Adds to counted[], for each loss, how many of the n samples' targets count. */
 static void count_targets(const data *d, const sample_batch *samples, uint64_t n,
                           uint64_t *counted) {
     for (uint64_t i = 0; i < n * d->shape.targets; i++)

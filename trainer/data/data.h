@@ -12,16 +12,16 @@ enum { DATA_CYCLE = 1000 };
 
 typedef struct data data;
 
-/* Not collective. Returns DCP_ERR_NOT_FOUND, or DCP_ERR_ARG if path or content is wrong, or if the
- * model does not accept this kind of data. */
+/* Not collective. Returns DCP_ERR_NOT_FOUND if no file is found, or DCP_ERR_ARG if path or content
+ * is wrong, or if the model does not accept this kind of data. */
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
 /* Selects how bytes of images are converted to numbers. Does not change fingerprints. */
 void data_normalize(data *d, const sample_normalization *how);
 
-/* Reports the error `why` about data whose path is given by `key`: if the message begins with
- * data.path, that is replaced by `key`. Returns `status`. */
+/* Reports the error `why` about data whose path is given by `key`: puts `key` in front of the
+ * message, in place of data.path if the message begins with that. Returns `status`. */
 int data_fail_for_key(const char *key, int status, const dcp_error *why, dcp_error *err);
 
 /* The number of samples per epoch, summed over all sources. */
@@ -37,10 +37,10 @@ void data_packed(const data *d, uint64_t *records, double *share);
 uint64_t data_fingerprint(const data *d);
 
 /* Reads samples first ... first + n - 1 into the memory that `out` points to. counted[losses]
- * receives the number of their targets that count, for each loss. */
+ * receives, for each loss, how many of their targets count. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
 
 /* Reads samples `first` ... first + n - 1 and discards them: returns an error if one is invalid.
- * Adds the number of their targets that count, for each loss, to counted[losses]. */
+ * Adds to counted[losses], for each loss, how many of their targets count. */
 int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err);

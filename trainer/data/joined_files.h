@@ -8,7 +8,7 @@
 
 #include <dcp/error.h>
 
-/* Files that are not plain ids, although they were found where ids are expected. */
+/* A format of files that are not plain ids, although they were found where ids are expected. */
 
 typedef struct data_format {
     const char *what;   /* "an array of numpy (.npy)" */
@@ -19,8 +19,8 @@ typedef struct data_format {
 const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes);
 
 /* Guesses whether ids are wider than `width` bytes. Little-endian ids of 2 or 4 times as many
- * bytes, if read with that width, are separated by zeros. Returns the width that was found, or
- * `width` if that may be correct or if there are too few ids to decide. */
+ * bytes, if read as ids of `width` bytes, are separated by zeros. Returns the width that was found,
+ * or `width` if that may be correct or if there are too few ids to decide. */
 uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width);
 
 /* Searches in lists whose entries each contain a number and are sorted by it, ascending. */
@@ -56,8 +56,9 @@ typedef struct data_files {
 } data_files;
 
 /* Finds the files: `path` is a file, a folder (all regular files below it except hidden ones) or a
- * glob pattern of files and folders. Returns DCP_ERR_NOT_FOUND if there are none, or if one cannot
- * be read. */
+ * glob pattern of files and folders. Files that are empty are left out; out->n is 0 if none are
+ * left. Returns DCP_ERR_NOT_FOUND if nothing matches the path, or if a file or folder may not be
+ * read. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
 /* Returns the path of the first file of `other` that is also a file of `path`, even under another
  * path. Returns NULL if there is no such file, or if that cannot be determined. Free the text with

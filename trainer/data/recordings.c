@@ -18,8 +18,8 @@
 /* The lists that give the beginning of each record. */
 typedef enum speech_list { SPEECH_TEXT, SPEECH_FRAMES } speech_list;
 
-/* Checks the whole contents of a file before a run begins. This is fast, because an hour of speech
- * is only 1.4 MB of codes. */
+/* How much of a tensor is read at once. The whole contents of a file are checked before a run
+ * begins. This is fast, because an hour of speech is only 1.4 MB of codes. */
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -140,7 +140,7 @@ static int check_room(const sample_shape *shape, const record_file *f, dcp_error
     return check_room_of(f, positions_of, shape->tokens, "positions", "data.sequence_length", err);
 }
 
-/* The record to which an element belongs, given the list of where records begin. */
+/* The record that contains element number `thing`, according to the list `which` of starts. */
 static uint64_t record_of(const record_file *f, speech_list which, uint64_t thing) {
     const uint64_t *starts = (const uint64_t *)f->starts[which]; /* they are not negative */
     return data_sorted_last(starts, f->records, sizeof *starts, thing);

@@ -24,7 +24,7 @@ typedef struct open_bins {
     uint64_t *bin;    /* [n] the bin that contains an item */
     uint64_t *next;   /* [n] the bin below each bin in its stack */
     uint64_t *stack;  /* [room + 1] the topmost bin with this much room, or NONE */
-    uint64_t *filled; /* [room / WORD + 1] a bit per stack: it is not empty */
+    uint64_t *filled; /* [room / WORD + 1] a bit per stack, set if the stack is not empty */
 } open_bins;
 
 static void end_bins(open_bins *p) {
@@ -75,7 +75,7 @@ static uint64_t take_out(open_bins *p, uint64_t left) {
     return bin;
 }
 
-/* The smallest room of any bin that is at least `size`, or NONE. */
+/* The smallest room, of at least `size`, that any bin has; NONE if no bin has that much. */
 static uint64_t least_room(const open_bins *p, uint64_t size) {
     uint64_t word = size / WORD, bits = p->filled[word] >> size % WORD << size % WORD;
     while (!bits) {
@@ -129,11 +129,11 @@ void data_bins_free(data_bins *bins) {
 }
 
 /* A file has U32 input_ids [tokens] and U8 loss_mask [tokens] of all its records, one after the
- * other, and I64 starts [records + 1]: where each record begins, and the end. A sample is one
- * record, starting with its first token. Each token predicts the next one, which counts if its mask
- * is 1. The rest of the sample's length has id 0 and does not count; under a causal mask no earlier
- * token attends to it. Every epoch has its own order. examples/chat_to_records.py makes these
- * files.
+ * other, and I64 starts [records + 1]: where each record begins, and where the last one ends. A
+ * sample is one record, starting with its first token. Each token predicts the next one, which
+ * counts if its mask is 1. The rest of the sample's length has id 0 and does not count; under a
+ * causal mask no earlier token attends to it. Every epoch has its own order.
+ * examples/chat_to_records.py makes these files.
  *
  * With packing, a sample is a bin of records, one after the other, each with its own positions; the
  * rest of the sample is treated as one more record. Bins are the same in every epoch, only their

@@ -15,7 +15,8 @@ enum { DATA_ANY_BATCH = 0 }; /* for a fixed batch: accept any size */
 typedef struct data_options {
     const char *type; /* "text", "tokens", "records", "speech", "idx" or "safetensors" */
     const char *path;
-    const char *dtype; /* for tokens: "uint16" or "uint32"; NULL: uint16 if the vocabulary fits */
+    const char *dtype; /* for tokens: "uint16" or "uint32"; NULL: uint16 if the vocabulary fits,
+                          otherwise uint32 */
     uint64_t batch;    /* samples per step, or DATA_ANY_BATCH */
     sample_shape shape;
     const config_source *others; /* [n_others], besides `path`; borrowed during data_open */
@@ -42,8 +43,9 @@ typedef struct data_source {
     /* Adds the number of records of an epoch, and the number of their tokens that samples include.
      * NULL if samples cannot be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
-    void (*normalize)(void *state, const sample_normalization *how); /* NULL if it has no bytes */
-    void (*contents)(const void *state, data_contents *add);         /* NULL: nothing to report */
+    /* NULL if samples do not consist of bytes. */
+    void (*normalize)(void *state, const sample_normalization *how);
+    void (*contents)(const void *state, data_contents *add); /* NULL: nothing to report */
 } data_source;
 
 /* Images, or vectors, and their classes from files of the IDX format, as in MNIST. */

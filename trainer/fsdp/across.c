@@ -33,7 +33,8 @@ static int peer_of(const fsdp_layout *layout, int group) {
     return group * layout->shards + layout->shard;
 }
 
-/* The part of this shard that the group's rank adds up, relative to the shard's beginning. */
+/* The part of this shard that the column's rank in group number `group` adds up, relative to the
+ * shard's beginning. */
 static fsdp_range piece_of(const fsdp_across *a, size_t unit, int group) {
     fsdp_range piece = fsdp_grad_range(a->layout, unit, peer_of(a->layout, group));
     piece.start -= a->layout->units[unit].grad_starts[a->layout->shard];

@@ -36,8 +36,8 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
 void fsdp_destroy(fsdp *f);
 
 uint64_t fsdp_micro_steps(const fsdp *f);
-/* The micro-batch that this rank computes in a micro-step; at least plan->micro_batches if it has
- * none. */
+/* The micro-batch that this rank computes in a micro-step; a number of at least plan->micro_batches
+ * if the rank has none. */
 uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
 /* The number of bytes that this rank has sent for gathers and reductions since the creation. */
 uint64_t fsdp_sent_bytes(const fsdp *f);
@@ -51,8 +51,8 @@ void fsdp_step_begin(fsdp *f);
  * micro-batches. Parameters may be updated only after all ranks have finished the last micro-step,
  * because other ranks may still read this rank's parameters. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
-/* Collective, after fsdp_step_begin. Computes only the forward pass of this rank's micro-batch in
- * `run`; NULL if it has none. */
+/* Collective, after fsdp_step_begin. Computes only the forward pass. run: contains this rank's
+ * micro-batch; NULL if the rank has none. */
 void fsdp_evaluate(fsdp *f, model_run *run);
 /* done(ctx, unit) is called each time this rank has read its stored parameters of a unit and will
  * not need them soon. */

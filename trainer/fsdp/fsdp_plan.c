@@ -14,7 +14,7 @@ bool fsdp_plan_is_hybrid(const fsdp_plan *plan) {
     return fsdp_plan_micro_batches(plan).group < plan->layout->world;
 }
 
-/* A single rank adds up its micro-batches in its own shard, whatever the strategy says. */
+/* If each rank holds the whole state, all ranks form one group. */
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_sum_strategy s = {.group = is_cut(plan) ? layout->shards : layout->world,

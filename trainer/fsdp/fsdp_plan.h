@@ -25,7 +25,7 @@ typedef struct fsdp_plan {
 } fsdp_plan;
 
 /* Returns true if gradients are added up within each group of ranks before the groups' sums are
- * added. That requires several groups of several ranks, each of which holds the state, and
+ * added. That requires several groups, each of several ranks that together hold the state, and
  * micro-batches that divide evenly (fsdp_micro_batches_of). Returns false for the ring, which has
  * an order of additions of its own. */
 bool fsdp_plan_is_hybrid(const fsdp_plan *plan);
@@ -95,7 +95,7 @@ uint64_t fsdp_param_bytes(bool bf16);
  * - leaves: the part of `reduce` that leaves the group.
  * - ring: for one reduction by the ring, within the group.
  * - across: to the ranks that hold the same shard, for each sum of its group.
- * - spread: to the ranks that hold the same shard, for the result. */
+ * - broadcast: to the ranks that hold the same shard, for the result. */
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_reduce_sends(const fsdp_layout *layout, bool is_hybrid, size_t unit);
 uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, bool is_hybrid, size_t unit);

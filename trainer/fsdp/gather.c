@@ -3,8 +3,8 @@
  * that are dropped after use share one place.
  *
  * For a computation in bf16, parameters travel as bf16, in the upper half of the staging buffer,
- * and are widened there. From the host's memory they are copied through the lower half. Parameters
- * that do not travel are not rounded here, because the model rounds them anyway. */
+ * and are widened there. Parameters in the host's memory are copied through the lower half.
+ * Parameters that do not travel are not rounded here, because the model rounds them anyway. */
 #include "fsdp/gather.h"
 
 #include <assert.h>

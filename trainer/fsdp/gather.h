@@ -53,7 +53,8 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
  * borrowed. comm: the group's. Requires plan->is_shared. */
 int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
-/* The number of bytes of that shared memory; 0 if nothing is gathered. */
+/* The number of bytes of the shared memory that fsdp_gather_in_shared_memory requires; 0 if nothing
+ * is gathered. */
 uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
 /* The number of bytes of the shared memory that a rank does not read if it looks up `lookups` rows
  * of each table. These bytes belong to rows that other ranks hold. */

@@ -8,7 +8,7 @@ typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;
 
 typedef struct fsdp_mesh {
     MPI_Comm world;    /* borrowed */
-    MPI_Comm shards;   /* this rank's row, by shard */
+    MPI_Comm shards;   /* this rank's row; a rank's number in it is the number of its shard */
     MPI_Comm replicas; /* this rank's column */
 } fsdp_mesh;
 

@@ -1,12 +1,12 @@
-/* Every rank sends every other rank the part of its micro-batches' gradients that the other adds
- * up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
+/* Every rank sends to every other rank the part of its micro-batches' gradients that the receiver
+ * adds up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
  * micro-batches. A rank without a micro-batch sends nothing and is skipped; it does not count as a
  * micro-batch of zeros, because adding those would change the order of the sum.
  *
- * With hybrid sharding, the ranks of a group do that among themselves. The group's sums cross to
- * the other groups at the end of each run of micro-batches (fsdp/across.c). If every rank holds the
- * whole state, each rank adds up a range of the gradients, which all ranks send to it, and then
- * sends the result to all.
+ * With hybrid sharding, the ranks of a group send gradients only to each other. The group's sums
+ * cross to the other groups at the end of each run of micro-batches (fsdp/across.c). If every rank
+ * holds the whole state, each rank adds up a range of the gradients, which all ranks send to it,
+ * and then sends the result to all.
  *
  * The gradients of one unit can be in flight at the same time as the sums of the previous unit that
  * cross to other groups. With the ring the transport does the additions. */

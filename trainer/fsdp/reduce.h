@@ -18,12 +18,12 @@ void fsdp_reduce_destroy(fsdp_reduce *r);
 /* Collective. Begins to add a unit's gradients of micro-step `micro` to the sums; finishes the
  * previous unit first. Does nothing for a unit that is entirely frozen.
  *
- * whole: the gradients of this rank's micro-batch. Overwritten, and can be reused on return.
- * Ignored if the rank has no micro-batch in this micro-step. On a single rank, the gradients of
- * micro-step 0 may be in `grads`, which receives the sums.
+ * whole: the gradients of this rank's micro-batch. Overwritten, and can be reused on return unless
+ * `scratch` is NULL. Ignored if the rank has no micro-batch in this micro-step. On a single rank,
+ * the gradients of micro-step 0 may be in `grads`, which receives the sums.
  *
- * scratch: [gathered_grad_elems], in use until the finish. NULL if a shard is the whole unit; then
- * `whole` is in use until the finish. */
+ * scratch: [gathered_grad_elems], in use until the finish. May be NULL if a shard is the whole
+ * unit; then `whole` is in use until the finish. */
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
 /* Lets transfers proceed. Cheap. */
 void fsdp_reduce_poll(fsdp_reduce *r);

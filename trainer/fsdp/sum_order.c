@@ -242,8 +242,8 @@ uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint6
     return n;
 }
 
-/* The most sums of n micro-batches, starting at `first` and arriving `each` at a time, that are
- * stored before the last ones arrive. */
+/* The largest number of sums that are stored while n micro-batches, starting at `first`, arrive
+ * `each` at a time, before the last ones arrive. */
 static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64_t n,
                              uint64_t each) {
     uint64_t kept = 0;

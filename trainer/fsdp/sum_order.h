@@ -15,7 +15,7 @@
  * blocks. So only one sum of each kind has to be stored. Up to 4,096 micro-batches, the error is at
  * most a third larger than that of pairwise summation (tests/trainer/fsdp_sum_order.c): n additions
  * in a row have an error of sqrt(n / 2) roundings, so three rows of n^(1/3) additions have about
- * that of pairwise summation's log2(n) additions. */
+ * the error of pairwise summation's log2(n) additions. */
 
 /* Sizes of blocks, in micro-batches. The second is a multiple of the first. */
 typedef struct fsdp_sum_order {
@@ -77,7 +77,7 @@ void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements. Its memory is
  * overwritten, and must not be used before one of the functions below has been called. The memory
- * of the first one may be `result`. */
+ * of the first micro-batch or sum may be `result`. */
 void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch);
 /* Moves sums out of borrowed memory into slots. */
 void fsdp_sum_move_to_slots(fsdp_sum_counter *p);
@@ -131,7 +131,7 @@ fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_
 /* Returns the number of ranks in a rank's group that send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* For several groups: the first function returns true if the groups have computed a run after the
+/* For several groups: the first function returns true if the groups complete a run with the
  * micro-step; the second returns the run of a rank's group, which consists of at most
  * FSDP_MAX_PARTS sums. */
 bool fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);

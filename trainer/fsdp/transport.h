@@ -8,8 +8,8 @@
  *   not wait for another rank. Several transfers may be in flight at once, also of different
  *   groups, and may be finished in any order.
  * - Before finish, what is sent must not change, and what is received must not be used. A transfer
- *   sees the effects of work that the kernels were given before it began. Work that they are given
- *   after finish sees what arrived; finish need not wait for more than that.
+ *   sees the effects of work that the kernels were given before it began. Work that the kernels are
+ *   given after finish sees what arrived; finish need not guarantee more.
  * - Bytes arrive as they were sent. gather and exchange add and round nothing. Only reduce_scatter
  *   and all_reduce, which add, may choose an order of additions.
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.

@@ -87,7 +87,7 @@ typedef struct copies {
     size_t size;                 /* of an element */
     int ranks;
     fsdp_segments places; /* where received stretches are stored on the device */
-    float *sums;          /* or a single stretch of sums_n elements */
+    float *sums; /* if `summed`, in place of `places`: a single stretch of sums_n elements */
     size_t sums_n;
     fsdp_transfer inner;
 } copies;

@@ -1,12 +1,13 @@
 /* NCCL between GPUs.
  *
- * - gather and exchange are grouped sends and receives, which add nothing. Receivers form the sums,
- *   in an order of their own.
+ * - gather and exchange are grouped sends and receives; NCCL computes no sums in them. The
+ *   receivers compute the sums, in the order of fsdp/sum_order.h.
  * - Each group of ranks has a communicator; a group of all ranks uses the world's.
  * - All transfers are on one stream. A kernel of NCCL stays on the GPU until its peers have
  *   arrived, so kernels of two communicators, begun in different orders on two GPUs, could wait for
- *   each other forever. Events order this stream after the kernels' stream, and the kernels' stream
- *   after this one.
+ *   each other forever. By events, a transfer waits for the kernels that were launched before it
+ *   began (follow_kernels), and kernels that are launched after its finish wait for the transfer
+ *   (nccl_finish).
  * - A single rank needs no NCCL: parameters that it gathers from the host's memory are copied on
  *   the stream of transfers.
  * - Communicators do not block. Each wait for a communicator or a transfer checks for errors and
@@ -50,7 +51,8 @@ typedef struct nccl_transport {
 } nccl_transport;
 
 enum { FAILED = 3 };
-static const double patience_s = 300; /* a peer may compute for this much longer than this rank */
+static const double patience_s =
+    300; /* how long this rank waits for a peer, which may still be computing */
 static const unsigned farewell_s = 20;
 
 static void leave_by_alarm(int signal) {
@@ -136,8 +138,8 @@ static void free_slot(uint64_t *slots, ptrdiff_t slot) { *slots &= ~((uint64_t)1
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
-/* Makes transfers that begin after this call wait for all work that the kernels were given before
- * it. */
+/* After this call, each new transfer waits for all work that was put on the kernels' stream before
+ * the call. */
 static void follow_kernels(nccl_transport *n) {
     nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
     nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
@@ -328,7 +330,7 @@ static int take_lists(nccl_transport *n, int ranks) {
 }
 
 /* NCCL connects ranks, and allocates memory for that, at their first transfer of each kind. This
- * does the first transfers. */
+ * function makes these first transfers. */
 static void connect_groups(fsdp_transport *t, int sums) {
     nccl_transport *n = of(t);
     for (int g = 0; g < NCCL_GROUPS; g++) {
@@ -346,7 +348,7 @@ static void connect_groups(fsdp_transport *t, int sums) {
 }
 
 /* Returns true if this rank's library can be used: several ranks on one GPU require NCCL 2.30 or
- * later and the variable. */
+ * later and NCCL_MULTI_RANK_GPU_ENABLE=1. */
 static bool is_usable(nccl_transport *n, int ranks, int shared) {
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
@@ -380,8 +382,8 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
         return 1;
     }
     n->kernels = stream;
-    /* For sums of other sizes NCCL uses other connections, which it would otherwise make on first
-     * use. */
+    /* connect_groups makes only the connections for small sums. NCCL uses others for larger sums;
+     * with 0, it makes these at the start, too, not on first use. */
     if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     join_group(n, FSDP_WORLD, mesh->world);
     join_group(n, FSDP_SHARDS, mesh->shards);

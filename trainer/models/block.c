@@ -1,5 +1,5 @@
 /* The transformer block, norms first: x + attention(norm(x)), then x + mlp(norm(x)). It reads its
- * input from one stream and writes its output to the next block's. In the backward pass,
+ * input from one stream and writes its output to the next block's stream. In the backward pass,
  * run->dstream holds the gradient of the stream. Activations that the forward pass did not store
  * are computed again. Gradients replace activations that are no longer needed, so each forward pass
  * of a block allows only one backward pass. */
@@ -94,7 +94,7 @@ static unsigned inner_flags(const model_run *run) {
     return model_operand_flags(model_inner_type(run->m));
 }
 
-/* Does the same for an array of heads, which has `dim` columns. */
+/* Like inner_operand, for an array of heads, which has `dim` columns. */
 static operand heads_operand(model_run *run, uint16_t *to, const void *x, size_t dim) {
     return model_operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
 }

@@ -10,7 +10,8 @@
 
 #include "programs/fail.h"
 
-/* Appends `more`, after `between` unless it is the first. Returns nonzero if there is no room. */
+/* Appends `between` and `more`; only `more` if the text is empty. Returns nonzero if there is no
+ * room. */
 static int append_text(char *text, size_t size, const char *between, const char *more) {
     const size_t at = strlen(text), gap = at ? strlen(between) : 0;
     if (at + gap + strlen(more) >= size) return 1;
@@ -241,7 +242,7 @@ static const char *number_text(const json_t *value, char text[32]) {
     return json_is_number(value) ? text : "that is set";
 }
 
-/* Keys that are set only if the model has the feature. */
+/* Keys that are set only in models with a feature that is not supported. */
 static const struct extra {
     const char *key, *why;
 } extras[] = {

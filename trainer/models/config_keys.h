@@ -70,7 +70,7 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
                       double *out, dcp_error *err);
 int model_keys_flag(const model_keys *keys, const char *key, bool absent, bool *out,
                     dcp_error *err);
-/* Also uses `absent` if the named function is not supported. */
+/* If the named function is not supported, refuses it and uses `absent`. */
 int model_keys_activation(const model_keys *keys, const char *key, const char *absent,
                           kernels_activation *out, dcp_error *err);
 

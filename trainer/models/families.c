@@ -386,8 +386,8 @@ static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Reads the number of classes: that of id2label if it exists, otherwise num_labels, or 2 if that is
- * missing, too. */
+/* Reads the number of classes: the size of id2label if it exists, otherwise num_labels, or 2 if
+ * num_labels is missing, too. */
 static int read_classes(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char usual[] = "single_label_classification";
     const json_t *labels = model_keys_value(keys, "id2label");

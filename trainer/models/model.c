@@ -153,8 +153,8 @@ static bool place_is_trained(const flops_walk *w, size_t place) {
     return place != NO_PLACE && (!w->trained || w->trained[place]);
 }
 
-/* Counts one layer. Does not update `reached`, since the next layer may have the same input;
- * pass_linear does that. */
+/* Counts one layer. Does not update `reached`, because the next layer may have the same input;
+ * pass_linear updates `reached`. */
 static void count_linear(flops_walk *w, const linear *l) {
     const double product = 2.0 * w->rows * (double)l->in * (double)l->out;
     if (l->out) w->sum += product * (1 + place_is_trained(w, l->weight) + w->reached);
@@ -174,7 +174,7 @@ static void pass_norm(flops_walk *w, const norm *n) {
     pass_place(w, n->bias);
 }
 
-/* Counts as if each row saw all rows, or all of its window, as is customary. */
+/* Counts attention as if each row saw all rows, or all of its window, as is customary. */
 static void count_attention(flops_walk *w, const model *m, size_t layer) {
     const double window = (double)model_window(m, layer);
     const double seen = window > 0.0 && window < w->seen ? window : w->seen;

@@ -24,8 +24,9 @@
  *
  * A model computes in fp32 or in bf16. In bf16, it rounds parameters to bf16 before use, even if
  * the caller has already rounded them. It also rounds the operands of all matrix products, whose
- * sums are fp32; those of attention only on a GPU. Arrays between the gated MLP's products are
- * bf16. The residual stream, norms, softmax, loss and gradients of parameters remain fp32. */
+ * sums are fp32; the operands of attention are rounded only on a GPU. Arrays between the gated
+ * MLP's products are bf16. The residual stream, norms, softmax, loss and gradients of parameters
+ * remain fp32. */
 
 /* Makes a model from a Hugging Face config object, as model_describe does, but one that can
  * compute. Allocates no parameters: the caller provides them. */
@@ -41,8 +42,8 @@ void model_set_packed(model *m, bool on);
 /* The number of frames for which a talker's sample has room; other models have none. Must be called
  * before any run is created. */
 void model_set_frames(model *m, uint64_t frames);
-/* Selects what the model computes with, instead of the CPU; borrowed. Must be called before any run
- * is created. */
+/* Selects the kernels with which the model computes, instead of the CPU's; borrowed. Must be called
+ * before any run is created. */
 void model_set_kernels(model *m, kernels *k);
 /* Selects the type in which the model computes; the default is fp32. Must be called before any run
  * is created. */

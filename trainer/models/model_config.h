@@ -51,7 +51,7 @@ typedef struct model_config {
 } model_config;
 
 /* The members of a talker's configuration in addition to those of a decoder's. A talker's classes
- * are the first code of a frame, and special ids. */
+ * are the values of a frame's first code, and special ids. */
 typedef struct speech_config {
     uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding's width */
     uint64_t groups;                         /* codes per frame */

@@ -59,11 +59,11 @@ typedef struct weights_difference {
 } weights_difference;
 typedef void (*weights_difference_fn)(void *ctx, weights_difference difference);
 
-/* Calls tell(ctx) for each difference: first for the parameters in their order, then for surplus
- * tensors. With weights_only, a missing classifier is not a difference. Nor are these surplus
- * tensors: an lm_head.weight of tied weights, what a classifier does not use (pooler, mask token),
- * a talker's speaker encoder, and constants of old files (rotary frequencies, GPT-2's masks).
- * Returns DCP_ERR_NO_MEMORY or DCP_OK. */
+/* Calls report(ctx, difference) for each difference: first for the parameters in their order, then
+ * for surplus tensors. With weights_only, a missing classifier is not a difference. Nor are these
+ * surplus tensors: an lm_head.weight of tied weights, what a classifier does not use (pooler, mask
+ * token), a talker's speaker encoder, and constants of old files (rotary frequencies, GPT-2's
+ * masks). Returns DCP_ERR_NO_MEMORY or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
                           weights_difference_fn report, void *ctx, dcp_error *err);
 

@@ -301,6 +301,7 @@ static inline kernels_type model_heads_type(const model *m) {
 
 void model_cache_lay_out(model_run *run, arena *a);
 
-/* Returns the memory of the layer's keys and values. It is complete after the block has computed
- * those of the current piece; with a cache, it stores them there, after those of earlier pieces. */
+/* Returns the memory of the layer's keys and values. The memory is complete after the block has
+ * computed the keys and values of the current piece. With a cache, the block stores them in this
+ * memory, after those of earlier pieces. */
 kv_rows model_cache_rows(model_run *run, size_t layer);

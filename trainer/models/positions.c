@@ -188,12 +188,13 @@ void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
     }
 }
 
-/* layer_types contains one of two words for each layer. Without this key, all layers have a window,
- * starting at a first one. */
+/* layer_types contains one of two words for each layer. Without this key, all layers from a first
+ * one on have a window. */
 
 enum { USUAL_WINDOW = 4096 };
 
-/* transformers ignores these keys in such families, but a user who sets them expects a window. */
+/* In families that never have windows, transformers ignores the keys of windows, but a user who
+ * sets them expects a window. */
 static int refuse_window(const model_keys *keys, dcp_error *err) {
     char text[32];
     const json_t *window = model_keys_value(keys, "sliding_window");
@@ -205,7 +206,7 @@ static int refuse_window(const model_keys *keys, dcp_error *err) {
     return status;
 }
 
-/* The number of tokens that a layer with a window sees; 0: no layer has one. */
+/* The number of tokens that a layer with a window sees; 0: no layer has a window. */
 static int read_window(const model_keys *keys, model_windows_of family, uint64_t *window,
                        dcp_error *err) {
     static const char key[] = "sliding_window";

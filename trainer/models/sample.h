@@ -81,7 +81,7 @@ static inline uint64_t model_sample_tokens(const sample_shape *shape) {
     return shape->frames ? shape->tokens : shape->targets;
 }
 
-/* The number of numbers of one sample; 0 for tokens. */
+/* How many numbers one sample has; 0 for tokens. */
 static inline uint64_t model_sample_values(const sample_shape *shape) {
     uint64_t n = shape->ndim > 0;
     for (uint32_t d = 0; d < shape->ndim; d++) n *= shape->dims[d];

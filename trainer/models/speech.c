@@ -79,8 +79,8 @@ int model_speech_allocate_lists(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One sample: its ids and targets, its number in the batch, and its numbers of ids of text (t) and
- * of frames (T). */
+/* One sample: its ids and targets, its number in the batch, and how many ids of text (t) and frames
+ * (T) it has. */
 typedef struct speech_sample {
     const int32_t *text, *codes; /* [t], [T, groups] */
     const int32_t *targets;      /* [tokens], then [frames, groups - 1] */
@@ -260,8 +260,8 @@ static void take_column(model_run *run, size_t i) {
                       rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* Fills in the first row of each frame, in fp32 whatever type the model computes in, because the
- * row is not an operand of a product yet. */
+/* Fills in the first row of each frame. The row is fp32 even if the model computes in bf16, because
+ * it is not an operand of a product yet. */
 static void put_before(model_run *run, const float *const *params) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;

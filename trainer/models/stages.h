@@ -1,4 +1,4 @@
-/* The stages of a model, and of the one inside it, by their numbers. */
+/* The stages of a model, and of the model inside it, by their numbers. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 /* A stage: its kind and its position. */
 typedef struct stage_place {
-    const model *level; /* the model or the one inside it */
+    const model *level; /* the model or the model inside it */
     const stage_kind *kind;
     size_t layer, unit;
     bool is_block;

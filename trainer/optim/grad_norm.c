@@ -65,7 +65,7 @@ static uint64_t all_rows(const fsdp_layout *layout) {
     return rows;
 }
 
-/* The limbs, then the sums of all rows. */
+/* The scratch memory consists of SUM_ELEMS limbs, then the sums of all rows. */
 enum { SUM_ELEMS = KERNELS_LIMBS + 1 };
 
 size_t optim_norm_scratch_bytes(const fsdp_layout *layout) {

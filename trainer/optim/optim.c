@@ -83,12 +83,12 @@ uint64_t optim_element_bytes(const optim_type *type) {
     return bytes;
 }
 
-/* The part of a parameter in this rank's storage, or of several adjacent parameters that are
- * updated alike. */
+/* Adjacent elements in this rank's storage: its part of one parameter, or its parts of several
+ * adjacent parameters that are updated alike. */
 typedef struct optim_run {
     uint64_t param_at, grad_at, elems;
     bool decays;
-    size_t param; /* the index of the first one in the layout */
+    size_t param; /* the index of the first parameter in the layout */
 } optim_run;
 
 struct optim {
