@@ -51,8 +51,8 @@ typedef struct nccl_transport {
 } nccl_transport;
 
 enum { FAILED = 3 };
-static const double patience_s =
-    300; /* how long this rank waits for a peer, which may still be computing */
+/* How long this rank waits for a peer, which may still be computing. */
+static const double patience_s = 300;
 static const unsigned farewell_s = 20;
 
 static void leave_by_alarm(int signal) {

@@ -12,9 +12,9 @@
 
 /* The learning rate of update `step`, counted from 1. The warm-up is linear in the step or, as in
  * DeepSpeed, in the logarithm of the step; the latter begins with 0 at step 1. The warm-up reaches
- * lr at its last step. The decays reach lr * min_lr_ratio at max_steps and stay there: linear,
- * cosine  from the end of the warm-up wsd             linear, over the last decay_ratio of
- * max_steps */
+ * lr at its last step. The decays reach lr * min_lr_ratio at max_steps and stay there:
+ *   linear, cosine  from the end of the warm-up
+ *   wsd             linear, over the last decay_ratio of max_steps */
 double optim_schedule_lr(const config *c, uint64_t step);
 
 /* Optimizers: a table with a row for each, and an update of the parameters that a rank holds.

@@ -48,8 +48,8 @@ static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
     return only;
 }
 
-/* Warns if ranks have different names. names[i] is the name of rank i, so this comes before the
- * names are sorted. */
+/* Warns if ranks have different names. names[i] is the name of rank i, so the names must not be
+ * sorted yet. */
 static void warn_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
     for (int r = 1; r < world; r++) {
         if (strcmp(names[r], names[0]) == 0) continue;

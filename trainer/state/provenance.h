@@ -11,7 +11,7 @@
 
 /* Members of about.json that dcp-train adds when it saves. */
 #define STATE_RUN "run"             /* the run's name */
-#define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
+#define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved the step */
 #define STATE_CONFIG "config"       /* the checksum of the configuration as given by the user */
 #define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of the data at data.eval_path */

@@ -114,8 +114,8 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
 }
 
 /* Returns true if this start may belong to a job that was requeued. The user may intend
- * checkpoint.resume=never; then the result is true only if Slurm has requeued the job, which it
- * counts in the environment. */
+ * checkpoint.resume=never; then the result is true only if Slurm has requeued the job. Slurm counts
+ * requeues in the environment. */
 static bool may_be_requeued(const config *c) {
     const char *count = getenv("SLURM_RESTART_COUNT");
     return !is_text(c->resume, "never") || (count && atoi(count) > 0);
@@ -169,8 +169,7 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
     return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
-/* Reports to dcp-run the store that the step was loaded from, and the number of its files that were
- * rebuilt. */
+/* Reports to dcp-run the store that the step was loaded from, and how many files were rebuilt. */
 static void report_to_board(const resume_from *from, uint64_t step, const char *path) {
     const char *slash = strrchr(path, '/');
     const int length = slash ? (int)(slash - path) : 0, rebuilt = dcp_tiers_rebuilt(from->stores);

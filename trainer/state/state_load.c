@@ -1,5 +1,5 @@
 /* Compares tensors that were found with the model's parameters. The message contains the first
- * difference in full, and the number of others. */
+ * difference in full, and how many others there are. */
 #include "state/state_load.h"
 
 #include <inttypes.h>
@@ -369,7 +369,7 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
 
 /* *out: the step at which the parameter began to count its updates. If the checkpoint has slots of
  * the parameter, the step is that in `kept`, the checkpoint's STATE_META_SINCE, or else 0. Without
- * slots it is the current step. */
+ * slots, it is `step`, the checkpoint's step. */
 static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);
