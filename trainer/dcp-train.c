@@ -164,7 +164,7 @@ static int read_command_line(int argc, char **argv, options *out) {
         PROGRAM_VALUE("tokens", "N", "how many tokens --sample adds, at most (100)", &words.tokens),
         PROGRAM_VALUE("temperature", "T",
                       "draw each token by chance, from probabilities that a higher T\n"
-                      "                           makes more alike (0: the likeliest)",
+                      "                           makes more alike (0: take the likeliest)",
                       &words.temperature),
         PROGRAM_VALUE("seed", "S", "with --temperature: the seed of the random numbers (0)",
                       &words.seed),
@@ -204,7 +204,7 @@ static int go_on_after_restart(config *c, dcp_error *err) {
 
 static const char requeued[] =
     "continuing from the newest step, which a run with exactly this configuration has saved, "
-    "ignoring checkpoint.resume=%s; to start from that again, use another checkpoint.dir";
+    "ignoring checkpoint.resume=%s; to follow checkpoint.resume again, use another checkpoint.dir";
 
 /* Collective. Makes the run continue from its newest step also if dcp-run did not notice that an
  * earlier start published a step, or if the job was requeued. */

@@ -81,19 +81,19 @@ static void refuses(const sample_shape *shape, const char *named) {
 static void says_what_is_wrong(void **state) {
     (void)state;
     put_images("[3,2,5,4]", good);
-    refuses(&image, "pixel_values is [3,2,5,4]; the model asks for [3,2,4,5]");
+    refuses(&image, "pixel_values is [3,2,5,4], but the model requires [3,2,4,5]");
     put_images("[3,40]", good);
-    refuses(&image, "pixel_values is [3,40]; the model asks for [3,2,4,5]");
+    refuses(&image, "pixel_values is [3,40], but the model requires [3,2,4,5]");
     put_images("[2,60]", good);
-    refuses(&vector, "pixel_values has 2 rows, train_batch_size is 3");
+    refuses(&vector, "pixel_values has 2 rows, but train_batch_size is 3");
     put_images("[3,40]", (const int64_t[]){1, 10, 2});
-    refuses(&vector, "labels holds 10 in row 1; the model has 10 classes");
-    refuses(&tokens, "holds no input_ids");
+    refuses(&vector, "labels holds 10 in row 1, but the model has only 10 classes");
+    refuses(&tokens, "has no tensor input_ids");
     put("{\"pixel_values\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,24]}}", 0, good,
         ROWS);
     refuses(&vector, "pixel_values is I64, not F32");
     put("{\"labels\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,24]}}", 0, good, ROWS);
-    refuses(&image, "holds no pixel_values");
+    refuses(&image, "has no tensor pixel_values");
 }
 
 static void tells_kinds_apart(void **state) {

@@ -156,19 +156,20 @@ static void says_what_is_wrong(void **state) {
         {IMAGES_FILE, "begins with 00 00 0a 03", 2, BYTES("\x0a"), 0},
         {IMAGES_FILE, "begins with 00 00 08 05", 3, BYTES("\x05"), 0},
         {IMAGES_FILE, "begins with 00 00 08 00", 3, BYTES("\0"), 0},
-        {IMAGES_FILE, "holds 431 bytes; its header describes 26 x 4 x 4 elements of 1", 0,
+        {IMAGES_FILE, "holds 431 bytes, but its header describes 26 x 4 x 4 elements of 1", 0,
          BYTES(""), 431},
-        {IMAGES_FILE, "holds 433 bytes; its header describes", 0, BYTES(""), 433},
-        {IMAGES_FILE, "holds 9 bytes; its header describes", 0, BYTES(""), 9},
+        {IMAGES_FILE, "holds 433 bytes, but its header describes", 0, BYTES(""), 433},
+        {IMAGES_FILE, "holds 9 bytes, but its header describes", 0, BYTES(""), 9},
         {IMAGES_FILE, "begins with 00 00 00 00", 0, BYTES(""), 1},
         {IMAGES_FILE, "4294967295 x 4294967295 x 4294967295 elements", 4,
          BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), 0},
         {IMAGES_FILE, "0 x 4 x 4", 4, BYTES("\0\0\0\0"), 0},
         {IMAGES_FILE, "is 2 x 8; the model takes 1 x 4 x 4", 8, BYTES("\0\0\0\x02\0\0\0\x08"), 0},
-        {LABELS_FILE, "holds 26 images, bad-labels-idx1 25 labels", 7, BYTES("\x19"), 33},
-        {LABELS_FILE, "holds 33 bytes; its header describes 26 elements", 0, BYTES(""), 33},
-        {LABELS_FILE, "the label at byte 25 is 10; the model has 10", 25, BYTES("\x0a"), 0},
-        {LABELS_FILE, "the label at byte 25 is -1; the model has 10", 2,
+        {LABELS_FILE, "holds 26 images, but bad-labels-idx1 holds 25 labels", 7, BYTES("\x19"), 33},
+        {LABELS_FILE, "holds 33 bytes, but its header describes 26 elements", 0, BYTES(""), 33},
+        {LABELS_FILE, "the label at byte 25 is 10, but the model has only 10", 25, BYTES("\x0a"),
+         0},
+        {LABELS_FILE, "the label at byte 25 is -1, but the model has only 10", 2,
          BYTES("\x09\x01\0\0\0\x1a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff"), 0},
         {LABELS_FILE, "holds no labels", 0, BYTES("\0\0\x0d\x01\0\0\0\x01\0\0\0\0"), 12},
         {LABELS_FILE, "holds no labels", 0, BYTES("\0\0\x08\x02\0\0\0\x0d\0\0\0\x02"), 38},
@@ -191,7 +192,7 @@ static void says_which_file_is_missing(void **state) {
     put("other/labels", "", 0, "", 0);
     put("other/train-images.gz", "\x1f\x8b", 2, "", 0);
     expect_message("nowhere", "nowhere: No such file");
-    expect_message("other", "none of the 1 files of other has images in its name");
+    expect_message("other", "none of the 1 files of other has \"images\" in its name");
     expect_message("other/train-images.gz", "is compressed");
     put_pair("other/alone-images", "other/of-another", 0, 3);
     expect_message("other", "no labels beside other/alone-images");

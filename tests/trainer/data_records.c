@@ -217,32 +217,36 @@ static void says_what_is_wrong(void **state) {
     refused("nowhere", SEQUENCE, VOCAB, "nowhere: No such file");
     refused("two/notes.txt", SEQUENCE, VOCAB, "data.path: two/notes.txt");
     refused("one.safetensors", 5, VOCAB,
-            "record 1 has 7 tokens; a sample of data.sequence_length 5"
-            " takes 6: set it to 6");
+            "record 1 has 7 tokens, but a sample of data.sequence_length 5"
+            " takes only 6: set data.sequence_length to 6");
     refused("one.safetensors", SEQUENCE, 33, "token 3 of record 3 is 33");
     c.ids_name = "ids";
-    refused_content(&c, "wrong.safetensors: input_ids is missing; records have input_ids U32");
+    refused_content(
+        &c, "wrong.safetensors: input_ids is missing; a file of records must have input_ids U32");
     c = right, c.ids_type = DCP_I32;
-    refused_content(&c, "input_ids is I32; records have input_ids U32");
+    refused_content(&c, "input_ids is I32; a file of records must have input_ids U32");
     c = right, c.masks = right.tokens - 1;
     refused_content(&c, "16 input_ids, 15 loss_mask and 5 starts");
     c = right, c.starts = one_alone, c.n_starts = 1;
     refused_content(&c, "16 loss_mask and 1 starts");
     c = right, c.starts = late, c.n_starts = 2;
-    refused_content(&c, "starts goes from 1 to 16, input_ids from 0 to 16");
+    refused_content(&c, "starts begins with 1 and ends with 16, but must begin with 0 and end with "
+                        "the length of input_ids, 16");
     c.starts = less;
-    refused_content(&c, "starts goes from 0 to 15");
+    refused_content(&c, "starts begins with 0 and ends with 15");
     c.starts = whole;
     refused_content(&c, "record 0 has 16 tokens");
     c.starts = down, c.n_starts = 4;
     refused_content(&c, "record 0 has 9 tokens");
     c.starts = short_one;
-    refused_content(
-        &c, "starts of record 1 is 3, and of the next one 4; they must ascend by at least 2");
+    refused_content(&c, "starts of record 1 is 3, and that of the next record is 4; each must be "
+                        "larger than the one before it by at least 2");
     c.starts = far, c.n_starts = 3;
-    refused_content(&c, "starts of record 0 is 0, and of the next one 9223372036854775807");
+    refused_content(&c,
+                    "starts of record 0 is 0, and that of the next record is 9223372036854775807");
     c.starts = below;
-    refused_content(&c, "starts of record 0 is 0, and of the next one -9223372036854775808");
+    refused_content(&c,
+                    "starts of record 0 is 0, and that of the next record is -9223372036854775808");
     memcpy(mask, right.mask, right.masks);
     mask[5] = 2;
     c = right, c.mask = mask;

@@ -153,7 +153,7 @@ static void wrong(void **state) {
     const config_source missing[] = {{"1", 1}, {"nowhere", 1}},
                         little[] = {{"1", 1}, {"2", 0.0005}};
     fails(missing, 2, "data.sources[1].path: cannot read nowhere");
-    fails(little, 2, "data.sources: 2 has a weight of less than one sample in 1000");
+    fails(little, 2, "data.sources: by its weight, 2 gets less than one sample in 1000");
 }
 
 int main(void) {

@@ -213,9 +213,9 @@ static void unsupported(void **state) {
         {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}", "rope_scaling"},
         {"\"partial_rotary_factor\":0.5", "partial_rotary_factor"},
         {"\"quantization_config\":{}", "quantization_config"},
-        {"\"sliding_window\":4096",
-         "sliding_window 4096: windows are not supported in this family; to train without, add: "
-         "model.sliding_window=null"},
+        {"\"sliding_window\":4096", "sliding_window 4096: windows are not supported in this "
+                                    "family; to train without these features, add: "
+                                    "model.sliding_window=null"},
         {"\"sliding_window\":\"4096\",\"use_sliding_window\":null", "sliding_window"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -373,7 +373,7 @@ static void wrong(void **state) {
         {"\"rope_parameters\":7", "rope_parameters"},
         {"\"layer_types\":\"sliding_attention\"", "layer_types is not a list"},
         {"\"layer_types\":[\"full_attention\"]", "layer_types names 1 layers"},
-        {"\"layer_types\":[]", "layer_types names 0 layers, num_hidden_layers is 2"},
+        {"\"layer_types\":[]", "layer_types names 0 layers, but num_hidden_layers is 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
@@ -449,7 +449,7 @@ static void wrong_talkers(void **state) {
     put_talker(text, ",\"codec_pad_id\":300", "");
     assert_refused(text, DCP_ERR_ARG, "talker_config.codec_pad_id is 300, not in 1..299");
     put_talker(text, "", ",\"max_position_embeddings\":3");
-    assert_refused(text, DCP_ERR_ARG, "code_predictor_config.num_code_groups 4");
+    assert_refused(text, DCP_ERR_ARG, "code_predictor_config.num_code_groups is 4");
     assert_refused("{\"model_type\":\"qwen3_tts\"}", DCP_ERR_ARG, "talker_config is missing");
     assert_refused("{\"model_type\":\"qwen3_tts\",\"talker_config\":{\"code_predictor_config\":7}}",
                    DCP_ERR_ARG, "talker_config.code_predictor_config is not an object");
@@ -462,10 +462,11 @@ static void all_reasons(void **state) {
         "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
         "\"n_positions\":1024,\"n_ctx\":1024,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,"
         "\"attn_pdrop\":0.1,\"summary_first_dropout\":0.1}";
-    assert_refused(hub_gpt2, DCP_ERR_UNSUPPORTED,
-                   "model config: resid_pdrop 0.1: dropout is not supported; embd_pdrop 0.1: "
-                   "dropout is not supported; attn_pdrop 0.1: dropout is not supported; to train "
-                   "without, add: model.resid_pdrop=0 model.embd_pdrop=0 model.attn_pdrop=0");
+    assert_refused(
+        hub_gpt2, DCP_ERR_UNSUPPORTED,
+        "model config: resid_pdrop 0.1: dropout is not supported; embd_pdrop 0.1: "
+        "dropout is not supported; attn_pdrop 0.1: dropout is not supported; to train "
+        "without these features, add: model.resid_pdrop=0 model.embd_pdrop=0 model.attn_pdrop=0");
     static const char *const gemma2 =
         "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":50.0,"
         "\"final_logit_softcapping\":30.0,\"sliding_window\":4096,\"hidden_size\":2304}";
@@ -490,9 +491,9 @@ static void helpless(void **state) {
         create("{\"model_type\":\"gemma2\",\"final_logit_softcapping\":30.0}", &m, &err),
         DCP_ERR_UNSUPPORTED);
     assert_null(strstr(err.message, "model.final_logit_softcapping"));
-    assert_refused(
-        "{" VIT ",\"num_labels\":1,\"hidden_dropout_prob\":0.5}", DCP_ERR_UNSUPPORTED,
-        "one label: a regression is not supported (2 labels at least); hidden_dropout_prob 0.5");
+    assert_refused("{" VIT ",\"num_labels\":1,\"hidden_dropout_prob\":0.5}", DCP_ERR_UNSUPPORTED,
+                   "one label: a regression is not supported (at least 2 labels are required); "
+                   "hidden_dropout_prob 0.5");
 }
 
 /* More than a message holds: the rest is counted. */

@@ -121,7 +121,7 @@ static void refused(void **state) {
         {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", DCP_ERR_UNSUPPORTED,
          "rope_scaling.rope_type \"dynamic\" is not supported (only default, linear, llama3, "
          "yarn); "
-         "to train without, add: model.rope_scaling.rope_type=default"},
+         "to train without these features, add: model.rope_scaling.rope_type=default"},
         {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", DCP_ERR_UNSUPPORTED,
          "rope_parameters.rope_type \"longrope\""},
         {"\"rope_parameters\":{\"rope_type\":\"proportional\"}", DCP_ERR_UNSUPPORTED,

@@ -45,21 +45,22 @@ def change_about(old, new):
 def test_other_settings_are_warnings():
     short, _ = cases.use(saved)
     _, err = train(1, short, "model.rope_theta=500", "max_steps=5")
-    check("warning: the checkpoint was saved with model.rope_theta 10000.0, the run continues with 500"
+    check("warning: the checkpoint was saved with model.rope_theta 10000.0, but the run continues with 500"
           in err, err)
-    check("warning: the checkpoint was saved with max_steps 4, the run continues with 5" in err, err)
+    check("warning: the checkpoint was saved with max_steps 4, but the run continues with 5" in err, err)
 
     # The same holds for every other setting that changes the next step.
     fresh_dir = "checkpoint.dir=changed"
     for override, text in (
-            ("train_batch_size=12", "train_batch_size 14, the run continues with 12"),
-            ("train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu 2, the run continues with 1"),
-            ("scheduler.type=constant", 'scheduler.type "cosine", the run continues with "constant"'),
-            ("gradient_clipping=0.5", "gradient_clipping 1.0, the run continues with 0.5"),
-            ("optimizer.params.betas=[0.8,0.95]", "optimizer.params.betas [0.9,0.95], the run continues with [0.8,"),
+            ("train_batch_size=12", "train_batch_size 14, but the run continues with 12"),
+            ("train_micro_batch_size_per_gpu=1", "train_micro_batch_size_per_gpu 2, but the run continues with 1"),
+            ("scheduler.type=constant", 'scheduler.type "cosine", but the run continues with "constant"'),
+            ("gradient_clipping=0.5", "gradient_clipping 1.0, but the run continues with 0.5"),
+            ("optimizer.params.betas=[0.8,0.95]",
+             "optimizer.params.betas [0.9,0.95], but the run continues with [0.8,"),
             ("optimizer.params.eps=1e-7", "optimizer.params.eps 1e-8, the run"),
-            ("optimizer.params.weight_decay=0", "optimizer.params.weight_decay 0.1, the run continues with 0.0"),
-            ("optimizer.params.no_decay=[]", 'optimizer.params.no_decay ["*norm*"], the run continues with []')):
+            ("optimizer.params.weight_decay=0", "optimizer.params.weight_decay 0.1, but the run continues with 0.0"),
+            ("optimizer.params.no_decay=[]", 'optimizer.params.no_decay ["*norm*"], but the run continues with []')):
         _, err = train(1, short, override, "checkpoint.resume=kept", fresh_dir, "max_steps=5",
                        "metrics=null")
         check("warning: the checkpoint was saved with " + text in err, f"{override}: {err}")

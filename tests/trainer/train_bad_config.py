@@ -21,7 +21,7 @@ DRY = [
     (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
     (["metrics=no/folder/m.jsonl"], "metrics: cannot open no/folder/m.jsonl: No such file"),
     (['checkpoint.stores=[{"path": "a", "redundancy": "partner"}]'],
-     "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains at least, they are in 1"),
+     "checkpoint.stores[0].redundancy: partner needs ranks in at least 2 failure domains, but they are in 1"),
 ]
 
 

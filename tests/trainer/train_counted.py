@@ -102,7 +102,7 @@ def test_impossible_counts_are_named():
         with cases.part(f"{name}"):
             save(name, step, found, struct.pack("<f", count))
             err = run(2, f"from-{name}", 3, expect=2, resume=name)
-            check("updates were made of" in messages(err)[-1], err)
+            check("the stored number of updates of" in messages(err)[-1], err)
 
 
 def test_a_count_that_is_no_number_is_named():

@@ -168,7 +168,7 @@ def test_warm_ups_are_logarithmic_by_default():
         check(all(abs(a - b) < 1e-9 for a, b in zip(rates, want)), f"{name}: {rates}")
     _, err = train(1, "warm.json", *GIVEN, "max_steps=4", "checkpoint.dir=warm-log",
                    "scheduler.params.warmup_type=linear")
-    check('saved with scheduler.params.warmup_type "log", the run continues with unset' in err, err)
+    check('saved with scheduler.params.warmup_type "log", but the run continues with unset' in err, err)
     _, err = train(1, "warm.json", *GIVEN, "scheduler.params.warmup_type=cosine", "--print-config", expect=2)
     check('scheduler.params.warmup_type: "cosine" is not one of linear|log' in err, err)
 

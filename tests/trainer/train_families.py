@@ -110,9 +110,9 @@ def test_data_that_do_not_fit_the_model_are_refused():
     for overrides, text in (
             ([], "data.type: text gives tokens, the model takes images or vectors"),
             (["data.type=safetensors", f"data.path={GOLDEN}/gpt2/golden.safetensors"],
-             "holds no pixel_values"),
+             "has no tensor pixel_values"),
             (["model.sizes=[767,10]", "data.type=safetensors", f"data.path={BATCH['path']}",
-              "train_batch_size=4"], "pixel_values is [4,3,16,16]; the model asks for [4,767]"),
+              "train_batch_size=4"], "pixel_values is [4,3,16,16], but the model requires [4,767]"),
             (["model.sizes=[768,7]", "data.type=safetensors", f"data.path={BATCH['path']}",
               "train_batch_size=4"], "labels holds 7")):
         with cases.part(f"{overrides}"):

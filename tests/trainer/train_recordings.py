@@ -45,31 +45,31 @@ def test_wrong_tensors_are_named():
                         ("speakers", "F64"), ("speaker_ids", "U16")):
         wrong(name, cast(other), f"{name} is ", ANEW)
         wrong(name, lambda *_: None, f"{name} is missing", ANEW)
-    wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32 with 1;",
-          "F32 with 2 dimensions;", ANEW)
-    wrong("text_starts", cast("F32"), "I64 with 1 dimension;", ANEW)
-    wrong("text_starts", value(0, 1), "text_starts goes from 1", ANEW)
-    wrong("text_starts", value(7, 10**15), "text_starts goes from 0 to 1000000000000000", ANEW)
+    wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32 with 1 dimension, ",
+          "but must be F32 with 2 dimensions;", ANEW)
+    wrong("text_starts", cast("F32"), "but must be I64 with 1 dimension;", ANEW)
+    wrong("text_starts", value(0, 1), "text_starts begins with 1", ANEW)
+    wrong("text_starts", value(7, 10**15), "text_starts begins with 0 and ends with 1000000000000000", ANEW)
     wrong("text_starts", value(3, -5), "text_starts of record 2", ANEW)
     wrong("text_starts", value(3, 2**62), "text_starts of record 2", ANEW)
-    wrong("frame_starts", value(7, -1), "frame_starts goes from 0 to -1", ANEW)
-    wrong("frame_starts", value(1, 0), "frame_starts of record 0", "by 1 at least", ANEW)
+    wrong("frame_starts", value(7, -1), "frame_starts begins with 0 and ends with -1", ANEW)
+    wrong("frame_starts", value(1, 0), "frame_starts of record 0", "by at least 1,", ANEW)
     wrong("frame_starts", cut(5), "5 frame_starts", ANEW)
     wrong("speaker_ids", cut(3), "3 speaker_ids", ANEW)
-    wrong("speaker_ids", value(2, 2), "record 2 has speaker 2 of 2", ANEW)
+    wrong("speaker_ids", value(2, 2), "record 2 has speaker 2, but the file has only 2", ANEW)
     wrong("speakers", value(0, NAN), "number 0 of speaker 0", ANEW)
     wrong("speakers", value(31, INFINITE), "number 15 of speaker 1", ANEW)
-    wrong("text_ids", value(5, 35), "is 35, the model's text_vocab_size 35")
+    wrong("text_ids", value(5, 35), "is 35, but the model's text_vocab_size is 35")
     wrong("text_ids", value(5, 2**32 - 1), "is 4294967295")
     wrong("codes", value(5, 12), "code 1 of frame 1 of record 0 is 12", "below 12")
     wrong("codes", value(4, 65535), "is 65535")
     wrong("codes", value(4, 12), "code 0 of frame 1 of record 0 is 12", "below 12")
-    wrong("speaker_ids", value(2, 2**32 - 1), "record 2 has speaker 4294967295 of 2", ANEW)
+    wrong("speaker_ids", value(2, 2**32 - 1), "record 2 has speaker 4294967295, but the file has only 2", ANEW)
 
 
 def test_recordings_for_another_model_are_refused():
-    for over, words in (({"groups": 3}, ("codes has 3 per frame", "num_code_groups is 4")),
-                        ({"hidden": 12}, ("12 numbers, the model takes 16", "another model size"))):
+    for over, words in (({"groups": 3}, ("codes has 3 codes per frame", "num_code_groups is 4")),
+                        ({"hidden": 12}, ("12 numbers, but the model takes vectors of 16", "a model of another size"))):
         with cases.part(f"{words}"):
             make_recordings("file.safetensors", 7, **over)
             refused(*words)
@@ -83,7 +83,7 @@ def test_the_longest_record_is_named():
     for key, room, lengths, what in ("frames", 2, frames, "frames"), ("sequence_length", 19, positions, "positions"):
         most = max(lengths)  # not the first one that is too long, which would not be the last message
         check(any(room < n < most for n in lengths), "one record alone is too long")
-        refused(f"record {lengths.index(most)} has {most} {what}, data.{key} is {room}: set it to {most}, ",
+        refused(f"record {lengths.index(most)} has {most} {what}, but data.{key} is {room}: set that key to {most}, ",
                 "--max-frames", **{key: room})
 
 
@@ -136,7 +136,7 @@ def test_a_model_of_tokens_is_refused():
     make_recordings("file.safetensors", 7)
     config(data={"type": "speech", "path": "file.safetensors", "frames": 9})
     _, err = train(1, "config.json", expect=2)
-    check("data.type: speech gives recordings, the model takes tokens" in err, err)
+    check("data.type: speech gives recordings, but the model takes tokens" in err, err)
 
 
 cases.main()

@@ -11,7 +11,7 @@ GPT2 = {"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
         "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
         "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257}
 SMALL_GPT2 = {**GPT2, "n_embd": 48, "n_head": 4, "n_layer": 2, "n_positions": 128, "vocab_size": 257}
-ADD = "; to train without, add: "
+ADD = "; to train without these features, add: "
 
 
 def refused(c, *args):

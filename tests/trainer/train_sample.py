@@ -117,7 +117,7 @@ def refused(why, *args, expect=2):
 def test_the_step_before_a_damaged_one_is_used():
     before = cases.use(twice)
     out, err = train(1, "--sample", "a", "twice")
-    check(out == before + "\n" and len(messages(err)) == 1 and "using the step before it" in err, err)
+    check(out == before + "\n" and len(messages(err)) == 1 and "using the previous step" in err, err)
 
 
 def test_wrong_usage_is_refused():
@@ -143,7 +143,8 @@ def test_what_cannot_be_sampled_is_refused():
     refused("step-00000101", "--sample", "a", step_path(101, "one"))
     refused("no bos_token_id to begin with; give it a text", "--sample", "", "one")
     refused("max_position_embeddings is 128: nothing can follow", "--sample", "a" * 128, "one")
-    refused("--tokens: 126 after a text of 3 are more than the model's max_position_embeddings 128; at most 125 fit",
+    refused("--tokens: 126 tokens after a text of 3 are more than the model's max_position_embeddings 128; at most 125 "
+            "fit",
             "--sample", "abc", "one", "--tokens=126")
     check(len(sample("a" * 100, "one").encode()) <= 28, "more tokens than the model has positions")
 
@@ -314,7 +315,7 @@ def test_an_import_of_a_byte_model_is_one_again_after_training():
 def test_a_checkpoint_without_a_model_is_refused():
     cases.use(inputs)
     tool("dcp-bench", "save", "bench", "--layers", 1, "--hidden", 8, "--vocab", 256)
-    refused("holds no model's configuration; --sample takes checkpoints of dcp-train", "--sample", "a", "bench")
+    refused("has no configuration of a model; --sample requires a checkpoint of dcp-train", "--sample", "a", "bench")
 
 
 def test_an_image_model_is_refused():

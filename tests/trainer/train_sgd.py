@@ -83,7 +83,7 @@ def test_the_checkpoint_of_another_optimizer_starts_a_new_buffer():
     c = config("sgd.json", max_steps=3, optimizer={"type": "SGD", "params": {"lr": 0.1}}, checkpoint={"dir": "other"})
     _, err = train(1, c)
     check("continuing from step 2" in err and "has no optimizer state of SGD: it starts at zero" in err, err)
-    check('optimizer.type "AdamW", the run continues with "SGD"' in err, err)
+    check('optimizer.type "AdamW", but the run continues with "SGD"' in err, err)
 
 
 def test_nesterov_needs_momentum():

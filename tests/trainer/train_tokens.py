@@ -40,7 +40,7 @@ def test_ids_outside_the_vocabulary_are_refused():
     cases.use(inputs)
     for override, says in (("data.dtype=uint32", "ids16: the uint32 at byte 0 is "),
                            ("data.path=text", "text: the uint16 at byte 0 is "),
-                           ("model.vocab_size=100", "; the model's vocabulary has 100")):
+                           ("model.vocab_size=100", ", but the model's vocabulary has only 100")):
         with cases.part(f"{override}"):
             _, err = train(2, "tokens.json", override, "--dry-run", expect=2)
             check(says in messages(err)[-1], f"{override}: {err}")
@@ -81,7 +81,7 @@ def test_files_that_hold_no_plain_ids_are_refused():
     for path, overrides, says in (
             ("int32", [], "int32: read as uint16, its ids have only zeros between them, so it holds ids of 4 bytes (int32): set data.dtype=uint32"),
             ("mixed", [], "mixed/b: read as uint16, its ids"),
-            ("int64", [], "it holds ids of 8 bytes (int64): write them anew as uint32"),
+            ("int64", [], "it holds ids of 8 bytes (int64): write them again as uint32"),
             ("int64", ["data.dtype=uint32"], "it holds ids of 8 bytes (int64)"),
             ("ids.npy", [], "ids.npy is an array of numpy (.npy), not plain ids: write only its ids, as numpy.load(f)"),
             ("ids.gz", [], "ids.gz is compressed by gzip, not plain ids: unpack it")):

@@ -68,7 +68,7 @@ def test_command_line():
         "that dcp-train has written")
     row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "contains no step yet", "draw it after the first step")
     dry("max_steps", '"max_steps"', "is not of the form", "key.path=value")
-    dry('data={"path":"a","path":"b"}', "data", "a key in it is given twice", "drop one of them")
+    dry('data={"path":"a","path":"b"}', "data", "the value has a key twice", "drop one of the two")
     row(["good.json", "--dry-run", "data.path=\udcff"], "data.path", "is not UTF-8", "write it in UTF-8")
     dry("checkpoint.evry=1", "checkpoint.evry", "unknown key", "did you mean checkpoint.every?")
     dry("optimizer.lr=1", "optimizer.lr", "unknown key", "did you mean optimizer.params.lr?")
@@ -126,17 +126,19 @@ def test_values_of_keys():
             ("metrics=folder", "cannot open folder: Is a directory", "name a file that can be written"),
             ("checkpoint.resume=atuo", "there is no atuo", "did you mean auto?"),
             ("checkpoint.dir=text/below", "Not a directory", "choose another folder"),
-            ("checkpoint.domain={rack}", "{rack} is unknown", "braces hold {rank}, {host} or {env:NAME}"),
+            ("checkpoint.domain={rack}", "{rack} is unknown", "only {rank}, {host} and {env:NAME}"),
             ("checkpoint.domain={env:NO_RACK}", "NO_RACK is not set in the environment", "export it on all hosts"),
-            ("optimizer.params.no_decay=[\"bais\"]", "bais matches no parameter", "one of them is model.embed_tokens"),
+            ("optimizer.params.no_decay=[\"bais\"]", "bais matches no parameter",
+             "the model has, for example, model.embed_tokens"),
             ("frozen=[\"*\"]", "matches every parameter of the model", "nothing is left to train"),
             ("device=cuda", "cuda", "set device=cpu"),
             # keys that exclude each other
             ("gradient_accumulation_steps=3", "train_batch_size 14 is not micro-batch 2 x accumulation 3",
              "or leave gradient_accumulation_steps out"),
-            ("eval_every=5", "there is no data.eval_path", "set that, or leave eval_every out"),
-            ("fsdp.offload_path=folder", "fsdp.cpu_offload is false", "set that to true"),
-            ("fsdp.cpu_offload=true", "on the CPU everything is in the host's memory already", "fsdp.offload_path, a folder"),
+            ("eval_every=5", "there is no data.eval_path", "set data.eval_path, or leave eval_every out"),
+            ("fsdp.offload_path=folder", "fsdp.cpu_offload is false", "set fsdp.cpu_offload to true"),
+            ("fsdp.cpu_offload=true", "on the CPU everything is in the host's memory already",
+             "set fsdp.offload_path to a folder"),
             ("fsdp.replicas=5", "does not divide the number of ranks", "choose a number that does"),
             ("data.sequence_length=null", "data.type text", "needs a number"),
             ("data.sequence_length=129", "129 is more than the model's max_position_embeddings 128",
@@ -152,7 +154,7 @@ def test_stores():
     cases.use(inputs)
     for entries, key, *texts in (
             ([1], "", "not an object", "an object with keys is required"), ([{"every": 1}], ".path", "missing", "set it"),
-            ([{"path": "a", "evry": 1}], ".evry", "unknown key", "a store has path, every, keep"),
+            ([{"path": "a", "evry": 1}], ".evry", "unknown key", "the keys of a store are path, every, keep"),
             ([{"path": "a", "every": 0}], ".every", "is not", "an integer from 1 to"),
             ([{"path": "a", "redundancy": "rs(0)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
             ([{"path": "a", "redundancy": "rs(+3)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
@@ -169,7 +171,7 @@ def test_model_configurations():
     cases.use(inputs)
     for change, *texts in (
             ({"model_type": "gpt5"}, 'model_type "gpt5"', "is not supported", "(gpt2, llama, mistral"),
-            ({"model_type": None}, "model_type", "is missing", "it is one of gpt2, llama"),
+            ({"model_type": None}, "model_type", "is missing", "it must be one of gpt2, llama"),
             ({"hidden_size": None}, "hidden_size", "is missing", "set it to the model's value"),
             ({"hidden_size": 0}, "hidden_size", "is 0, not in", f"1..{WIDE}"),
             ({"hidden_size": "64"}, "hidden_size", "is not", f"an integer in 1..{WIDE}"),
@@ -187,7 +189,7 @@ def test_model_configurations():
             ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor", "is missing", "this rope_type needs it"),
             ({"rope_theta": 0}, "rope_theta", "is 0, which is too small", "at least 1"),
             ({"num_experts": 8}, "num_experts 8", "experts are not supported", "add: model.num_experts=null"),
-            ({"layer_types": ["full_attention"]}, "layer_types", "names 1 layers, num_hidden_layers is 3",
+            ({"layer_types": ["full_attention"]}, "layer_types", "names 1 layers, but num_hidden_layers is 3",
              "or leave layer_types out"),
             ({"vocab_size": 100}, "vocabulary of 100", "is too small for data.type text", "set model.vocab_size")):
         dry(" ".join(f"model.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in change.items()),
@@ -195,13 +197,14 @@ def test_model_configurations():
     for number, (model, *texts) in enumerate((
             ({**GPT2, "n_head": 5}, "n_embd 64", "is not a multiple of n_head 5", "change one of them"),
             ({**GPT2, "hidden_size": 32}, "n_embd and hidden_size", "two spellings of one key, and differ", "drop one"),
-            ({**VIT, "patch_size": 9}, "patch_size 9", "is more than image_size 8", "set a smaller one"),
-            ({**VIT, "num_labels": 1}, "num_labels", "a regression is not supported", "(2 labels at least)"),
-            ({**VIT, "id2label": {"0": "a"}}, "num_labels is 4", "id2label names 1", "drop one of them"),
+            ({**VIT, "patch_size": 9}, "patch_size 9", "is more than image_size 8", "set a smaller patch_size"),
+            ({**VIT, "num_labels": 1}, "num_labels", "a regression is not supported",
+             "(at least 2 labels are required)"),
+            ({**VIT, "id2label": {"0": "a"}}, "num_labels is 4", "but id2label names 1 labels", "drop one of the two"),
             ({**MLP, "bias": False}, "bias", "an mlp has no such key", "add: model.bias=null"),
             ({**MLP, "sizes": [3]}, "sizes", "is not a list", "of 2 to 16384 sizes"),
-            (MLP, "data.type", "text gives tokens, the model takes images or vectors",
-             "set it to idx or safetensors"))):
+            (MLP, "data.type", "text gives tokens, but the model takes images or vectors",
+             "set data.type to idx or safetensors"))):
         row([config(f"model-{number}.json", model=model), "--dry-run"], *texts)
     refuse_all(28)
 
@@ -223,7 +226,7 @@ def records(name, starts=(0, 20, 60, 100), masked=100, token=5, mask=1, **over):
                               "loss_mask": ("U8", [masked], bytes([mask]) * masked), **over})
 
 
-ANEW = "make it anew with examples/chat_to_records.py"
+ANEW = "make the file again with examples/chat_to_records.py"
 
 
 def test_text_and_tokens():
@@ -233,23 +236,24 @@ def test_text_and_tokens():
     put("foreign", array.array("H", [300] * 2000).tobytes())
     for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give an existing path"),
                          ("no*match", "nothing matches no*match", "give an existing path"),
-                         ("folder", "folder holds 0 bytes", "give more, or set that lower"),
-                         ("short", "short holds 9 bytes", "give more, or set that lower")):
+                         ("folder", "folder holds 0 bytes", "give more data, or set a smaller data.sequence_length"),
+                         ("short", "short holds 9 bytes", "give more data, or set a smaller data.sequence_length")):
         dry(f"data.path={path}", "data.path", *texts)
     dry("data.eval_path=nowhere", "data.eval_path", "cannot read nowhere: No such file", "give an existing path")
-    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is not a multiple of the 2 of a",
-        "of another data.dtype?")
-    dry("data.type=tokens data.path=few", "few", "holds 20 tokens in 1 file", "give more, or set that lower")
-    dry("data.type=tokens data.path=foreign", "foreign", "300; the model's vocabulary has 259",
-        "another tokenizer's ids")
+    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is not a multiple of the 2 bytes of a",
+        "of another data.dtype")
+    dry("data.type=tokens data.path=few", "few", "holds 20 tokens in 1 file",
+        "give more data, or set a smaller data.sequence_length")
+    dry("data.type=tokens data.path=foreign", "foreign", "300, but the model's vocabulary has only 259",
+        "those of another tokenizer")
     for entry, key, *texts in (
             ("text", "[0]", "not an object", "an object with keys is required"),
-            ({"path": "text", "wight": 1}, "[0].wight", "unknown key", "a source has path and weight"),
+            ({"path": "text", "wight": 1}, "[0].wight", "unknown key", "the keys of a source are path and weight"),
             ({"weight": 1}, "[0].path", "missing", "set it"),
             ({"path": "text", "weight": 0}, "[0].weight", "is not", "a number above 0"),
             ({"path": "nowhere"}, "[0].path", "cannot read nowhere", "give an existing path"),
-            ({"path": "text", "weight": 1e-5}, "", "text has a weight of less than one sample in 1000",
-             "give it more")):
+            ({"path": "text", "weight": 1e-5}, "", "by its weight, text gets less than one sample in 1000",
+             "give it more weight")):
         dry("data.sources=" + json.dumps([entry], separators=(",", ":")), f"data.sources{key}", *texts)
     put("empty/vocab.json", "")
     for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give the folder of a tokenizer"),
@@ -264,16 +268,18 @@ def test_text_and_tokens():
 def test_records():
     cases.use(inputs)
     for name, over, *texts in (
-            ("type", {"input_ids": ("I32", [100], bytes(400))}, "input_ids is I32", "records have input_ids U32"),
+            ("type", {"input_ids": ("I32", [100], bytes(400))}, "input_ids is I32", "must have input_ids U32"),
             ("matrix", {"input_ids": ("U32", [10, 10], bytes(400))}, "not of one dimension",
-             "records have input_ids U32"),
+             "must have input_ids U32"),
             ("mask", {"masked": 99}, "100 input_ids, 99 loss_mask", ANEW),
-            ("ends", {"starts": (0, 20, 90)}, "starts goes from 0 to 90, input_ids from 0 to 100", ANEW),
-            ("back", {"starts": (0, 60, 20, 100)}, "starts of record 1 is 60, and of the next one 20", ANEW),
-            ("long", {"starts": (0, 20, 100)}, "record 1 has 80 tokens", "set it to 79, or make records with fewer"),
-            ("token", {"token": 300}, "is 300 with mask 1; the model's vocabulary has 259",
-             "another tokenizer's records?"),
-            ("mask-2", {"mask": 2}, "with mask 2", "a mask is 0 or 1")):
+            ("ends", {"starts": (0, 20, 90)}, "starts begins with 0 and ends with 90, but must begin with 0 and end with "
+             "the length of input_ids, 100", ANEW),
+            ("back", {"starts": (0, 60, 20, 100)}, "starts of record 1 is 60, and that of the next record is 20", ANEW),
+            ("long", {"starts": (0, 20, 100)}, "record 1 has 80 tokens",
+             "set data.sequence_length to 79, or make records with fewer tokens"),
+            ("token", {"token": 300}, "is 300 with mask 1, but the model's vocabulary has only 259",
+             "those of another tokenizer"),
+            ("mask-2", {"mask": 2}, "with mask 2", "a mask must be 0 or 1")):
         dry(f"data.type=records data.sequence_length=64 data.path={records(f'records-{name}', **over)}",
             f"data.path: records-{name}", *texts)
     dry("data.type=records data.path=text", "data.path: text", "not a safetensors file?", ANEW, status=2)
@@ -294,14 +300,15 @@ def test_batches_in_safetensors():
     cases.use(inputs)
     BATCH = struct.pack("<56q", *[3] * 56)
     for name, dtype, columns, *texts in (
-            ("rows", "I64", 8, "has 7 rows, train_batch_size is 14", "make them agree"),
-            ("length", "I64", 4, "is [14,4]; data.sequence_length asks for [14,128]", "leave that out"),
-            ("floats", "F64", 4, "input_ids is F64, not I64", "save it as that"),
+            ("rows", "I64", 8, "has 7 rows, but train_batch_size is 14", "make the two equal"),
+            ("length", "I64", 4, "is [14,4], but data.sequence_length requires [14,128]",
+             "leave data.sequence_length out"),
+            ("floats", "F64", 4, "input_ids is F64, but must be I64", "save it in this form"),
             ("cut", "I64", 5, "440 bytes according to its shape, but 448 according to its data_offsets", "give a safetensors file")):
         path = safetensors(f"batch-{name}", {"input_ids": (dtype, [56 // columns, columns], BATCH)})
         dry(f"data.type=safetensors data.path={path}", f"data.path: {path}", *texts)
     dry("data.type=safetensors data.path=" + safetensors("batch-none", {"ids": ("I64", [14, 4], BATCH[:448])}),
-        "batch-none", "holds no input_ids", "save it under that name")
+        "batch-none", "has no tensor input_ids", "save one under this name")
     refuse_all(5)
 
 
@@ -311,13 +318,16 @@ def test_images():
     put(images("gzip") + "/train-images-idx3-ubyte", b"\x1f\x8b\x08\0more")
     put(images("png") + "/train-images-idx3-ubyte", b"\x89PNG and more")
     for path, *texts in (
-            (images("unlabeled", labels=0), "unlabeled/train-images-idx3-ubyte", "no labels beside", "put them there"),
-            (images("fewer", labels=19), "fewer/train-images", "20 images", "19 labels; each image needs one"),
-            (images("class", label=4), "class/train-labels", "is 4; the model has 4 classes", "or correct the label"),
-            (images("size", (20, 9, 8)), "size/train-images", "is 9 x 8; the model takes 1 x 8 x 8",
-             "change one of them"),
-            (images("tail", cut=3), "tail/train-images", "its header describes 20 x 8 x 8", "cut off? make it anew"),
-            (images("name", images="pictures"), "name", "has images in its name", "as train-images-idx3-ubyte has"),
+            (images("unlabeled", labels=0), "unlabeled/train-images-idx3-ubyte", "no labels beside",
+             "put them into the same folder"),
+            (images("fewer", labels=19), "fewer/train-images", "20 images", "19 labels; each image needs one label"),
+            (images("class", label=4), "class/train-labels", "is 4, but the model has only 4 classes",
+             "or correct the label"),
+            (images("size", (20, 9, 8)), "size/train-images", "is 9 x 8, but the model takes 1 x 8 x 8",
+             "change one of the two"),
+            (images("tail", cut=3), "tail/train-images", "its header describes 20 x 8 x 8",
+             "may be truncated; make it again"),
+            (images("name", images="pictures"), "name", 'has "images" in its name', "as train-images-idx3-ubyte has"),
             (images("nan", kind=13), "nan/train-images", "is not finite as fp32", "correct it"),
             ("gzip", "gzip/train-images-idx3-ubyte", "is compressed", "unpack it with gunzip"),
             ("png", "png/train-images-idx3-ubyte", "is not an idx file", "give files in MNIST's format"),
@@ -432,7 +442,7 @@ def test_sample_arguments():
             (["a", "nowhere"], "nowhere", "cannot find", "give an intact checkpoint"),
             (["", "saved"], "--sample", "the text is empty", "give it a text"),
             (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),
-            (["abc", "saved", "--tokens=126"], "--tokens", "126 after a text of 3 are more", "at most 125 fit"),
+            (["abc", "saved", "--tokens=126"], "--tokens", "126 tokens after a text of 3 are more", "at most 125 fit"),
             (["a", "saved", "--ids"], "--ids", "'a' is not a token of the model", "give ids from 0 to 258"),
             (["259", "saved", "--ids"], "--ids", "'259' is not a token", "whose vocab_size is 259",
              "give ids from 0 to 258"),

@@ -6,8 +6,9 @@
 
 #include "programs/fail.h"
 
-const char config_no_offload[] = "fsdp.cpu_offload: on the CPU everything is in the host's memory "
-                                 "already; to use a disk, set fsdp.offload_path, a folder on it";
+const char config_no_offload[] =
+    "fsdp.cpu_offload: on the CPU everything is in the host's memory "
+    "already; to offload to a disk, set fsdp.offload_path to a folder on that disk";
 
 void config_free(config *c) {
     if (!c) return;
@@ -25,6 +26,6 @@ int config_check_world(const config *c, int world, dcp_error *err) {
         err, DCP_ERR_ARG,
         "gradient_accumulation_steps: train_batch_size %" PRIu64 " is not micro-batch %" PRIu64
         " x accumulation %" PRIu64 " x %d %s = %" PRIu64
-        "; give that train_batch_size, or leave gradient_accumulation_steps out, and it follows",
+        "; set train_batch_size to that product, or leave gradient_accumulation_steps out",
         c->batch, c->micro, c->accumulation, world, world == 1 ? "rank" : "ranks", product);
 }

@@ -31,7 +31,7 @@ typedef struct deepspeed_row {
 #define NOT_HERE "this is not implemented: drop it"
 #define ONE_BIT "compression of 1-bit optimizers is not implemented: drop it"
 #define LAMB "a key of LAMB, which is not implemented: drop it"
-#define WARM_UP "a warm-up begins at 0 here: set it to 0"
+#define WARM_UP "a warm-up begins with a learning rate of 0 here: set this key to 0"
 #define CYCLES "schedules of that kind are not implemented: drop it, and see scheduler.type"
 
 static const deepspeed_row rows[] = {
@@ -72,7 +72,7 @@ static const deepspeed_row rows[] = {
     {"zero_optimization.cpu_offload_param", OFFLOAD, NULL, NULL},
     {"zero_optimization.cpu_offload_use_pin_memory", NO_EFFECT, NULL, NULL},
     {"zero_optimization.mics_shard_size", REFUSED,
-     "set fsdp.replicas to the number of ranks over this size, and drop it", "[-1]"},
+     "set fsdp.replicas to the number of ranks divided by this size, and drop this key", "[-1]"},
     {"zero_optimization.mics_hierarchical_params_gather", NO_EFFECT, NULL, NULL},
     {"zero_optimization.zenflow", REFUSED,
      "updates that lag behind the gradients are not implemented: drop it", NULL},
@@ -178,7 +178,8 @@ static const deepspeed_row rows[] = {
     {"vocabulary_size", NO_EFFECT, NULL, NULL}, /* from the model's config.json */
 
     {"elasticity", REFUSED,
-     "a batch is the same on any number of ranks here: drop it; dcp-run changes their number",
+     "a batch is the same on any number of ranks here: drop it; dcp-run changes the number of "
+     "ranks",
      NULL},
     {"pipeline", REFUSED, NOT_HERE, NULL},
     {"tensor_parallel.autotp_size", REFUSED, "tensor parallelism is not implemented: drop it",
@@ -421,7 +422,7 @@ static void set_offload(translation *t) {
     if (!t->offload) return;
     if (t->folder && is_on_gpu(t)) {
         refuse_key(t, t->offload, NULL,
-                   "offload files are not possible with a GPU: set its device to cpu");
+                   "offload files are not possible with a GPU: set this key's device to cpu");
     } else {
         set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
         if (t->folder) set_ours(t, "fsdp.offload_path", t->offload, json_incref(t->folder));

@@ -39,10 +39,10 @@ static int fail_place(const char *path, const char *text, size_t bytes, json_err
                          "one, or leave the key out",
                          path, where->line, where->column, word);
     if (other_kind(path))
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "%s: %s; a configuration is JSON, with the keys of dcp-train.json(5) or of DeepSpeed",
-            path, other_kind(path));
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: is %s, but a configuration must be JSON, with the keys of "
+                         "dcp-train.json(5) or of DeepSpeed",
+                         path, other_kind(path));
     return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; correct it there", path, where->line,
                      where->column, is_json(where) ? "" : "not JSON: ", where->text);
 }

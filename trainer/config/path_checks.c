@@ -90,8 +90,8 @@ static int check_braces(const char *key, const char *text, bool here, dcp_error 
         if (strncmp(at, "{rank}", n) == 0 || strncmp(at, "{host}", n) == 0) continue;
         if (strncmp(at, "{env:", 5) != 0 || n < 7 || n > sizeof name || !at[n - 1])
             return core_fail(err, DCP_ERR_ARG,
-                             "%s: %.300s: %.*s is unknown; braces hold {rank}, {host} or "
-                             "{env:NAME}, a variable of the environment",
+                             "%s: %.300s: %.*s is unknown; only {rank}, {host} and {env:NAME}, a "
+                             "variable of the environment, may be in braces",
                              key, text, at[n - 1] ? (int)n : (int)n - 1, at);
         snprintf(name, sizeof name, "%.*s", (int)n - 6, at + 5);
         const char *value = here ? getenv(name) : text;
@@ -225,11 +225,11 @@ int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *e
                   domains = count_domains(domain, hosts, world);
         if (domains < needed)
             return core_fail(err, DCP_ERR_ARG,
-                             "checkpoint.stores[%zu].redundancy: %s needs ranks in %d failure "
-                             "domains at least, they are in %d (%s); use more domains, a "
-                             "redundancy that survives the loss of fewer, or none",
+                             "checkpoint.stores[%zu].redundancy: %s needs ranks in at least %d "
+                             "failure domains, but they are in %d (%s); use more domains, a "
+                             "redundancy that survives the loss of fewer domains, or no redundancy",
                              i, redundancy, needed, domains,
-                             domain ? "those that domain names" : "hosts");
+                             domain ? "those that the key domain names" : "hosts");
     }
     return DCP_OK;
 }

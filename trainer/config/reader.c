@@ -53,8 +53,8 @@ static void note_unknown(const char *path, config_findings *f) {
                             nearest);
     else
         config_findings_add(f, CONFIG_WRONG,
-                            "%.300s: unknown key, and similar to none; dcp-train.json(5) describes "
-                            "all keys",
+                            "%.300s: unknown key, and no known key is similar; dcp-train.json(5) "
+                            "describes all keys",
                             path);
 }
 
@@ -179,8 +179,8 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
         strcmp(type, "idx") == 0 || strcmp(type, "safetensors") == 0)
         return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "data.sequence_length: null is for a batch in safetensors, which has a "
-                     "length; data.type %s needs a number",
+                     "data.sequence_length: null is possible only with data.type safetensors, "
+                     "whose file determines the length; data.type %s needs a number",
                      type);
 }
 
@@ -216,18 +216,18 @@ static int check_together(const config *c, dcp_error *err) {
                          "checkpoint.stripe_bytes: %" PRIu64 " is not a multiple of %d",
                          c->stripe_bytes, STRIPE_UNIT);
     if (c->eval_every > 0 && !c->eval_path)
-        return core_fail(err, DCP_ERR_ARG,
-                         "eval_every: %" PRIu64
-                         ", but there is no data.eval_path; set that, or leave eval_every out",
-                         c->eval_every);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "eval_every: %" PRIu64
+            ", but there is no data.eval_path; set data.eval_path, or leave eval_every out",
+            c->eval_every);
     if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
         return core_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
     if (!c->offloads && c->offload_path)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false; set that to true, "
-            "or leave fsdp.offload_path out",
-            c->offload_path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false; set "
+                         "fsdp.cpu_offload to true, or leave fsdp.offload_path out",
+                         c->offload_path);
     return DCP_OK;
 }
 
@@ -320,8 +320,8 @@ static int apply_override(json_t *tree, const char *assignment, dcp_error *err) 
     bool duplicate;
     json_t *value = parse_value(path, equals + 1, &duplicate);
     if (duplicate)
-        status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice; drop one of them",
-                           path);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "%.300s: the value has a key twice; drop one of the two", path);
     else if (!value)
         status =
             core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8; write it in UTF-8", path);

@@ -20,9 +20,10 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
     json_object_foreach((json_t *)entry, key, value) {
         const bool is_path = strcmp(key, "path") == 0;
         if (!is_path && strcmp(key, "weight") != 0)
-            return core_fail(err, DCP_ERR_ARG,
-                             "%s[%zu].%.100s: unknown key; a source has path and weight", path, i,
-                             key);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "%s[%zu].%.100s: unknown key; the keys of a source are path and weight", path, i,
+                key);
         if (is_path ? json_string_length(value) == 0 : !is_weight(value))
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key,
                              is_path ? "a non-empty string" : "a number above 0, up to 1e6");

@@ -67,8 +67,8 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
         const char *wanted = what_is_wrong(key, value);
         if (wanted && !*wanted)
             return core_fail(err, DCP_ERR_ARG,
-                             "%s[%zu].%.100s: unknown key; a store has path, every, keep, "
-                             "redundancy, domain, stripe_count and stripe_bytes",
+                             "%s[%zu].%.100s: unknown key; the keys of a store are path, every, "
+                             "keep, redundancy, domain, stripe_count and stripe_bytes",
                              path, i, key);
         if (wanted)
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);

@@ -68,7 +68,8 @@ static int find_source(const data_options *options, const data_source **out, dcp
         *out = sources[i];
         if (gives(sources[i], kind)) return DCP_OK;
         return core_fail(err, DCP_ERR_ARG,
-                         "data.type: %s gives %s, the model takes %s; set it to %s", options->type,
+                         "data.type: %s gives %s, but the model takes %s; set data.type to %s",
+                         options->type,
                          sources[i]->speech   ? "recordings"
                          : sources[i]->tokens ? "tokens"
                                               : "images",
@@ -196,8 +197,8 @@ static int share_cycle(data *d, const data_options *options, dcp_error *err) {
                        end = (uint32_t)(after / all * DATA_CYCLE + 0.5);
         if (first == end)
             return core_fail(err, DCP_ERR_ARG,
-                             "data.sources: %s has a weight of less than one sample in %d; leave "
-                             "it out, or give it more",
+                             "data.sources: by its weight, %s gets less than one sample in %d; "
+                             "leave this source out, or give it more weight",
                              i == 0 ? options->path : options->others[i - 1].path, DATA_CYCLE);
         d->parts[i].first = first;
         d->parts[i].count = end - first;

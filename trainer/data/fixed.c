@@ -59,29 +59,31 @@ static int check_shape(const dcp_tensor *tensor, const data_options *o, const as
                        dcp_error *err) {
     if (tensor->dtype != a->dtype || tensor->ndim == 0)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: %s is %s, not %s with rows; save it as that", o->path,
-                         a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
+                         "data.path: %s: %s is %s, but must be %s with a dimension of rows; save "
+                         "it in this form",
+                         o->path, a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
     if (tensor->shape[0] != o->batch)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64
-                         "; make them agree",
+                         "data.path: %s: %s has %" PRIu64 " rows, but train_batch_size is %" PRIu64
+                         "; make the two equal",
                          o->path, a->name, tensor->shape[0], o->batch);
     if (same_row(tensor, a)) return DCP_OK;
     char there[200], here[200];
     shape_text(there, sizeof there, tensor->shape[0], tensor->ndim - 1, tensor->shape + 1);
     shape_text(here, sizeof here, o->batch, a->ndim, a->dims);
-    return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s; %s asks for %s; %s", o->path,
+    return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s, but %s requires %s; %s", o->path,
                      a->name, there, o->shape.tokens ? "data.sequence_length" : "the model", here,
-                     o->shape.tokens ? "leave that out to use the file's length"
-                                     : "set model to one of this size");
+                     o->shape.tokens ? "leave data.sequence_length out to use the file's length"
+                                     : "set model to a model of the file's size");
 }
 
 static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked *a, void **out,
                        dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(reader, a->name);
     if (!tensor)
-        return core_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s; save it under that name",
-                         o->path, a->name);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s has no tensor %s; save one under this name", o->path,
+                         a->name);
     const int status = check_shape(tensor, o, a, err);
     if (status != DCP_OK) return status;
     const uint64_t bytes = dcp_tensor_bytes(tensor);
@@ -98,7 +100,8 @@ static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, con
         if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->shape.classes))
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: %s holds %" PRId64 " in row %" PRIu64
-                             "; the model has %" PRIu64 " %s: is the file for another model?",
+                             ", but the model has only %" PRIu64
+                             " %s, counted from 0: the file may be for another model",
                              o->path, name, ids[i], i / per_row, o->shape.classes,
                              o->shape.tokens ? "tokens" : "classes");
     return DCP_OK;
@@ -135,7 +138,7 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     const dcp_tensor *ids = dcp_st_find(reader, "input_ids");
     if (!ids)
         status = core_fail(err, DCP_ERR_ARG,
-                           "data.path: %s holds no input_ids; save them under that name", path);
+                           "data.path: %s has no tensor input_ids; save one under this name", path);
     else if (ids->ndim != 2 || ids->shape[1] == 0)
         status = core_fail(
             err, DCP_ERR_ARG,

@@ -140,8 +140,8 @@ static int check_size(const data_file *file, idx_header *h, dcp_error *err) {
                                  h->dims[d]);
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s holds %" PRIu64
-                     " bytes; its header describes %s elements of %" PRIu32
-                     " bytes: is it cut off? make it anew",
+                     " bytes, but its header describes %s elements of %" PRIu32
+                     " bytes: the file may be truncated; make it again",
                      file->path, file->bytes, dims, idx_type_bytes(h->type));
 }
 
@@ -173,7 +173,7 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
     if (h.type != a->type || h.ndim - 1 != a->ndim || memcmp(a->dims, h.dims + 1, dims_bytes) != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s has elements or dimensions that differ from those of %s; "
-                         "make them alike",
+                         "all files must have the same type and dimensions",
                          file->path, a->files.list[0].path);
     a->parts[i] = (idx_part){a->items, h.dims[0], file->begin + h.bytes};
     a->items += h.dims[0];
@@ -250,8 +250,8 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
     if (any(files, is_train)) data_files_keep(files, is_train);
     if (files->n > 0) return DCP_OK;
     return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: none of the %zu files of %s has images in its name, as "
-                     "train-images-idx3-ubyte has; unpack compressed ones (.gz)",
+                     "data.path: none of the %zu files of %s has \"images\" in its name, as "
+                     "train-images-idx3-ubyte has; unpack compressed files (.gz)",
                      found, path);
 }
 
@@ -280,8 +280,8 @@ static int add_labels(const char *images, data_files *labels, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "data.path: %s is empty; put labels there", path);
     }
     return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: no labels beside %s; put them there, in a file of that name with "
-                     "labels in place of images (and idx1 in place of idx3)",
+                     "data.path: no labels beside %s; put them into the same folder, in a file of "
+                     "the same name with labels in place of images (and idx1 in place of idx3)",
                      images);
 }
 
@@ -305,8 +305,8 @@ static int open_labels(idx *x, dcp_error *err) {
     for (size_t i = 0; i < x->images.files.n; i++)
         if (x->images.parts[i].items != x->labels.parts[i].items)
             return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s holds %" PRIu64 " images, %s %" PRIu64
-                             " labels; each image needs one",
+                             "data.path: %s holds %" PRIu64 " images, but %s holds %" PRIu64
+                             " labels; each image needs one label",
                              x->images.files.list[i].path, x->images.parts[i].items,
                              x->labels.files.list[i].path, x->labels.parts[i].items);
     return DCP_OK;
@@ -335,10 +335,11 @@ static int check_shape(const idx *x, dcp_error *err) {
     char there[128], here[128];
     dims_text(there, sizeof there, x->images.dims, x->images.ndim);
     dims_text(here, sizeof here, x->shape.dims, x->shape.ndim);
-    return core_fail(err, DCP_ERR_ARG,
-                     "data.path: an item of %s is %s; the model takes %s%s: change one of them",
-                     x->images.files.list[0].path, *there ? there : "a single number", here,
-                     x->shape.ndim == 3 ? " (channels, height, width)" : "");
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "data.path: an item of %s is %s, but the model takes %s%s; change one of the two",
+        x->images.files.list[0].path, *there ? there : "a single number", here,
+        x->shape.ndim == 3 ? " (channels, height, width)" : "");
 }
 
 static int check_label(const idx *x, uint64_t item, int64_t label, dcp_error *err) {
@@ -347,7 +348,8 @@ static int check_label(const idx *x, uint64_t item, int64_t label, dcp_error *er
     const char *path = idx_at(&x->labels, item, &within);
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s: the label at byte %" PRIu64 " is %" PRId64
-                     "; the model has %" PRIu64 " classes: give it more, or correct the label",
+                     ", but the model has only %" PRIu64
+                     " classes, counted from 0: give the model more, or correct the label",
                      path, within, label, x->shape.classes);
 }
 

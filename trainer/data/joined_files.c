@@ -19,7 +19,8 @@ enum { FEWEST_IDS = 128 }; /* fewer ids do not suffice to guess a width */
 
 #define LLM_C "a file of llm.c, which begins with a header of 1,024 bytes"
 #define LLM_C_ADVICE                                                                               \
-    "write only the ids after it (tail -c +1025), of 2 bytes for GPT-2 and 4 for Llama 3"
+    "write only the ids after the header (tail -c +1025), which have 2 bytes for GPT-2 and 4 for " \
+    "Llama 3"
 
 static const struct {
     const char *mark;

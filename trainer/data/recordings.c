@@ -13,7 +13,7 @@
 #include "random/random.h"
 
 /* The remedy for an invalid file. */
-#define SPEECH_FILE_ANEW "make it anew with examples/talker/to_records.py"
+#define SPEECH_FILE_ANEW "make the file again with examples/talker/to_records.py"
 
 /* The lists that give the beginning of each record. */
 typedef enum speech_list { SPEECH_TEXT, SPEECH_FRAMES } speech_list;
@@ -45,10 +45,10 @@ static int find_tensors(const record_file *f, speech_tensors *t, dcp_error *err)
         const dcp_tensor *found = *wanted[i].out = dcp_st_find(f->reader, wanted[i].name);
         if (found && found->dtype == wanted[i].dtype && found->ndim == wanted[i].ndim) continue;
         if (found)
-            snprintf(own, sizeof own, "%s with %" PRIu32, dcp_dtype_name(found->dtype),
-                     found->ndim);
+            snprintf(own, sizeof own, "%s with %" PRIu32 " dimension%s",
+                     dcp_dtype_name(found->dtype), found->ndim, found->ndim == 1 ? "" : "s");
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: %s is %s; recordings have it as %s with %" PRIu32
+                         "data.path: %s: %s is %s, but must be %s with %" PRIu32
                          " dimension%s; " SPEECH_FILE_ANEW,
                          f->path, wanted[i].name, found ? own : "missing",
                          dcp_dtype_name(wanted[i].dtype), wanted[i].ndim,
@@ -70,15 +70,15 @@ static int check_counts(const sample_shape *shape, const record_file *f, const s
                          f->path, starts, t->frame_starts->shape[0], t->ids->shape[0]);
     if (t->codes->shape[1] != shape->groups)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: codes has %" PRIu64
-                         " per frame, the model's num_code_groups is %" PRIu64
+                         "data.path: %s: the tensor codes has %" PRIu64
+                         " codes per frame, but the model's num_code_groups is %" PRIu64
                          ": make records with the model's own codec",
                          f->path, t->codes->shape[1], shape->groups);
     if (t->speakers->shape[1] != shape->dims[0])
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: a speaker's vector has %" PRIu64
-                         " numbers, the model takes %" PRIu64
-                         ": the records are for another model size; make them with this model",
+                         " numbers, but the model takes vectors of %" PRIu64
+                         ": the records are for a model of another size; make them with this model",
                          f->path, t->speakers->shape[1], shape->dims[0]);
     return DCP_OK;
 }
@@ -92,15 +92,17 @@ static int check_starts(const record_file *f, speech_list which, uint64_t all, i
     const int64_t *starts = f->starts[which];
     if (starts[0] != 0 || starts[f->records] < 0 || (uint64_t)starts[f->records] != all)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: %s goes from %" PRId64 " to %" PRId64
-                         ", %s from 0 to %" PRIu64 "; " SPEECH_FILE_ANEW,
+                         "data.path: %s: %s begins with %" PRId64 " and ends with %" PRId64
+                         ", but must begin with 0 and end with the length of %s, %" PRIu64
+                         "; " SPEECH_FILE_ANEW,
                          f->path, names[which], starts[0], starts[f->records], things[which], all);
     for (uint64_t i = 0; i < f->records; i++)
         if (starts[i] < 0 || (uint64_t)starts[i + 1] > all || starts[i + 1] < starts[i] + least)
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: %s of record %" PRIu64 " is %" PRId64
-                             ", and of the next one %" PRId64 "; they ascend by %" PRId64
-                             " at least; " SPEECH_FILE_ANEW,
+                             ", and that of the next record is %" PRId64
+                             "; each must be larger than the one before it by at least %" PRId64
+                             ", and none larger than the last; " SPEECH_FILE_ANEW,
                              f->path, names[which], i, starts[i], starts[i + 1], least);
     return DCP_OK;
 }
@@ -129,8 +131,9 @@ static int check_room_of(const record_file *f, uint64_t (*of)(const record_file 
     const uint64_t most = of(f, longest);
     if (most <= room) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: record %" PRIu64 " has %" PRIu64 " %s, %s is %" PRIu64
-                     ": set it to %" PRIu64 ", or make records with --max-frames",
+                     "data.path: %s: record %" PRIu64 " has %" PRIu64 " %s, but %s is %" PRIu64
+                     ": set that key to %" PRIu64
+                     ", or make the records with a smaller --max-frames",
                      f->path, longest, most, what, key, room, most);
 }
 
@@ -163,13 +166,13 @@ static int check_text(const piece *p, dcp_error *err) {
     for (uint64_t i = 0; i < p->n; i++) {
         if (p->is.ids[i] < p->shape->texts) continue;
         const uint64_t own = record_of(p->f, SPEECH_TEXT, p->first + i);
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "data.path: %s: text id %" PRIu64 " of record %" PRIu64 " is %" PRIu32
-            ", the model's text_vocab_size %" PRIu64
-            ": are they another tokenizer's records? make them with this model's tokenizer",
-            p->f->path, p->first + i - (uint64_t)p->f->starts[SPEECH_TEXT][own], own, p->is.ids[i],
-            p->shape->texts);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s: text id %" PRIu64 " of record %" PRIu64 " is %" PRIu32
+                         ", but the model's text_vocab_size is %" PRIu64
+                         ": the records may be those of another tokenizer; make them with this "
+                         "model's tokenizer",
+                         p->f->path, p->first + i - (uint64_t)p->f->starts[SPEECH_TEXT][own], own,
+                         p->is.ids[i], p->shape->texts);
     }
     return DCP_OK;
 }
@@ -184,7 +187,7 @@ static int check_codes(const piece *p, dcp_error *err) {
         const uint64_t own = record_of(p->f, SPEECH_FRAMES, frame);
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: code %" PRIu64 " of frame %" PRIu64 " of record %" PRIu64
-                         " is %d; the model's codes are below %" PRIu64
+                         " is %d, but the model's codes must be below %" PRIu64
                          ": make records with the model's own codec",
                          p->f->path, code, frame - (uint64_t)p->f->starts[SPEECH_FRAMES][own], own,
                          p->is.codes[i], below);
@@ -209,8 +212,9 @@ static int check_speaker_ids(const piece *p, dcp_error *err) {
     for (uint64_t i = 0; i < p->n; i++)
         if (p->is.ids[i] >= p->speakers)
             return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s: record %" PRIu64 " has speaker %" PRIu32 " of %" PRIu64
-                             "; " SPEECH_FILE_ANEW,
+                             "data.path: %s: record %" PRIu64 " has speaker %" PRIu32
+                             ", but the file has only %" PRIu64
+                             " speakers, counted from 0; " SPEECH_FILE_ANEW,
                              p->f->path, p->first + i, p->is.ids[i], p->speakers);
     return DCP_OK;
 }

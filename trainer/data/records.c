@@ -140,7 +140,7 @@ void data_bins_free(data_bins *bins) {
  * order differs. */
 
 /* The remedy for an invalid file. */
-#define ANEW "make it anew with examples/chat_to_records.py"
+#define ANEW "make the file again with examples/chat_to_records.py"
 
 static const char ids_name[] = "input_ids", mask_name[] = "loss_mask", starts_name[] = "starts";
 
@@ -168,11 +168,12 @@ static int find_tensor(const record_file *f, const char *name, dcp_dtype dtype,
     const dcp_tensor *tensor = dcp_st_find(f->reader, name);
     *out = tensor;
     if (tensor && tensor->dtype == dtype && tensor->ndim == 1) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: %s is %s%s; records have input_ids U32, loss_mask U8 and "
-                     "starts I64 of one dimension each (examples/chat_to_records.py)",
-                     f->path, name, tensor ? dcp_dtype_name(tensor->dtype) : "missing",
-                     tensor && tensor->ndim != 1 ? ", not of one dimension" : "");
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "data.path: %s: %s is %s%s; a file of records must have input_ids U32, loss_mask U8 and "
+        "starts I64, each of one dimension (examples/chat_to_records.py)",
+        f->path, name, tensor ? dcp_dtype_name(tensor->dtype) : "missing",
+        tensor && tensor->ndim != 1 ? ", not of one dimension" : "");
 }
 
 static int check_starts(const records *r, const record_file *f, uint64_t tokens, dcp_error *err) {
@@ -180,22 +181,25 @@ static int check_starts(const records *r, const record_file *f, uint64_t tokens,
     const uint64_t n = f->records;
     if (starts[0] != 0 || starts[n] < 0 || (uint64_t)starts[n] != tokens)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s: starts goes from %" PRId64 " to %" PRId64
-                         ", input_ids from 0 to %" PRIu64 "; " ANEW,
+                         "data.path: %s: starts begins with %" PRId64 " and ends with %" PRId64
+                         ", but must begin with 0 and end with the length of input_ids, %" PRIu64
+                         "; " ANEW,
                          f->path, starts[0], starts[n], tokens);
     for (uint64_t i = 0; i < n; i++) {
         if (starts[i + 1] <= starts[i] + 1 || (uint64_t)starts[i + 1] > tokens)
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: starts of record %" PRIu64 " is %" PRId64
-                             ", and of the next one %" PRId64
-                             "; they must ascend by at least 2, a token and one to predict; " ANEW,
+                             ", and that of the next record is %" PRId64
+                             "; each must be larger than the one before it by at least 2, for a "
+                             "token and one to predict, and none larger than the last; " ANEW,
                              f->path, i, starts[i], starts[i + 1]);
         const uint64_t length = (uint64_t)(starts[i + 1] - starts[i]);
         if (length > r->sequence + 1)
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: record %" PRIu64 " has %" PRIu64
-                             " tokens; a sample of data.sequence_length %" PRIu64 " takes %" PRIu64
-                             ": set it to %" PRIu64 ", or make records with fewer",
+                             " tokens, but a sample of data.sequence_length %" PRIu64
+                             " takes only %" PRIu64 ": set data.sequence_length to %" PRIu64
+                             ", or make records with fewer tokens",
                              f->path, i, length, r->sequence, r->sequence + 1, length - 1);
     }
     return DCP_OK;
@@ -268,11 +272,12 @@ static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err
     if (status != DCP_OK) return status;
     for (uint64_t i = 0; i < *n; i++)
         if (r->ids[i] >= r->vocab || r->mask[i] > 1)
-            return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s: token %" PRIu64 " of record %" PRIu64 " is %" PRIu32
-                             " with mask %d; the model's vocabulary has %" PRIu64
-                             ", and a mask is 0 or 1: are they another tokenizer's records?",
-                             f->path, i, own, r->ids[i], r->mask[i], r->vocab);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "data.path: %s: token %" PRIu64 " of record %" PRIu64 " is %" PRIu32
+                " with mask %d, but the model's vocabulary has only %" PRIu64
+                " ids, and a mask must be 0 or 1: the records may be those of another tokenizer",
+                f->path, i, own, r->ids[i], r->mask[i], r->vocab);
     return DCP_OK;
 }
 

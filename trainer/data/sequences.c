@@ -44,11 +44,12 @@ static uint32_t token_at(const uint8_t *bytes, uint32_t width) {
 static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *err) {
     uint64_t within;
     const char *path = data_files_at(&w->files, offset, &within);
-    return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: the uint%" PRIu32 " at byte %" PRIu64 " is %" PRIu32
-                     "; the model's vocabulary has %" PRIu64
-                     ": are they another tokenizer's ids, or of another data.dtype?",
-                     path, 8 * w->width, within, id, w->vocab);
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "data.path: %s: the uint%" PRIu32 " at byte %" PRIu64 " is %" PRIu32
+        ", but the model's vocabulary has only %" PRIu64
+        " ids: the file's ids may be those of another tokenizer, or of another data.dtype",
+        path, 8 * w->width, within, id, w->vocab);
 }
 
 /* Checks that the model has every id. from: bytes [offset, offset + bytes) of the files. */
@@ -66,11 +67,12 @@ static int check_sizes(const sequences *w, dcp_error *err) {
     for (size_t i = 0; i < w->files.n; i++) {
         const data_file *file = &w->files.list[i];
         if (file->bytes % w->width == 0) continue;
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "data.path: %s holds %" PRIu64 " bytes, which is not a multiple of the %" PRIu32
-            " of a token (uint%" PRIu32 "); is the file cut off, or of another data.dtype?",
-            file->path, file->bytes, w->width, 8 * w->width);
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s holds %" PRIu64
+                         " bytes, which is not a multiple of the %" PRIu32
+                         " bytes of a token (uint%" PRIu32
+                         "): the file may be truncated, or of another data.dtype",
+                         file->path, file->bytes, w->width, 8 * w->width);
     }
     return DCP_OK;
 }
@@ -90,8 +92,8 @@ static int check_format(const sequences *w, const data_file *file, const uint8_t
                      ", its ids have only zeros between them, so it "
                      "holds ids of %" PRIu32 " bytes (int%" PRIu32 "): %s",
                      file->path, 8 * w->width, wide, 8 * wide,
-                     wide == 4 ? "set data.dtype=uint32, which reads these"
-                               : "write them anew as uint32, which data.dtype=uint32 reads");
+                     wide == 4 ? "set data.dtype=uint32, which reads such ids"
+                               : "write them again as uint32, and set data.dtype=uint32");
 }
 
 static int check_beginning(sequences *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
@@ -129,9 +131,9 @@ static int check_length(const sequences *w, const char *path, dcp_error *err) {
     const uint64_t tokens = w->files.bytes / w->width;
     if (tokens > w->sequence) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s holds %" PRIu64 " %s in %zu %s; a sample of "
-                     "data.sequence_length %" PRIu64 " takes %" PRIu64
-                     ": give more, or set that lower",
+                     "data.path: %s holds %" PRIu64
+                     " %s in %zu %s, but a sample of data.sequence_length %" PRIu64
+                     " takes %" PRIu64 ": give more data, or set a smaller data.sequence_length",
                      path, tokens, w->width == 1 ? "bytes" : "tokens", w->files.n,
                      w->files.n == 1 ? "file" : "files", w->sequence, w->sequence + 1);
 }

@@ -150,8 +150,11 @@ static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) 
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
     const uint64_t elems = sizes.received;
     if (elems > INT_MAX || sizes.outbound > INT_MAX || sizes.crossed > INT_MAX)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "model: too few rows in a unit of %" PRIu64 " elements", elems);
+        return core_fail(
+            err, DCP_ERR_UNSUPPORTED,
+            "model: the gradients of a unit are too large for one reduction, which brings %" PRIu64
+            " elements to a rank",
+            elems);
     r->counts = calloc(4 * (size_t)r->ranks, sizeof *r->counts);
     if (!r->counts) return core_fail_memory(err, 0);
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, even for 0 bytes */

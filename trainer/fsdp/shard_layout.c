@@ -113,7 +113,7 @@ static int build_unit(fsdp_layout *layout, size_t u, const model_param *params, 
     if (!unit_fits(unit, layout->shards))
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "model: the unit of %s has %" PRIu64
-                         " parameters; at most 2^31 fit in one",
+                         " parameters; with padding, a unit must have fewer than 2^31",
                          unit->params[0].info.name, unit->whole_elems);
     unit->gathered_elems = count_shards(unit, layout->shards, true, unit->counts, unit->starts);
     unit->gathered_grad_elems =
@@ -181,8 +181,8 @@ int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *g
         const char *glob = json_string_value(json_array_get(globs, i));
         if (!is_found(layout, glob))
             return core_fail(err, DCP_ERR_ARG,
-                             "%s: %.200s matches no parameter; one of them is %.200s", key, glob,
-                             layout->params[0].info.name);
+                             "%s: %.200s matches no parameter; the model has, for example, %.200s",
+                             key, glob, layout->params[0].info.name);
     }
     return DCP_OK;
 }

@@ -44,8 +44,9 @@ int model_refusals_fail(const model_refusals *r, dcp_error *err) {
     if (r->told < r->n) snprintf(more, sizeof more, "; and %zu more", r->n - r->told);
     if (r->helpless)
         return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s%s", r->reasons, more);
-    return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s%s; to train without, add: %s",
-                     r->reasons, more, r->overrides);
+    return core_fail(err, DCP_ERR_UNSUPPORTED,
+                     "model config: %s%s; to train without these features, add: %s", r->reasons,
+                     more, r->overrides);
 }
 
 /* Reads keys of a config.json one by one. */
@@ -239,7 +240,7 @@ int model_keys_no_dropout(const model_keys *keys, const char *const *names, size
 /* Returns text for a message: the number, or "that is set" if the value is not a number. */
 static const char *number_text(const json_t *value, char text[32]) {
     snprintf(text, 32, "%g", json_number_value(value));
-    return json_is_number(value) ? text : "that is set";
+    return json_is_number(value) ? text : "is set";
 }
 
 /* Keys that are set only in models with a feature that is not supported. */
@@ -261,6 +262,6 @@ void model_keys_no_extras(const model_keys *keys) {
             model_keys_refuse(keys, extras[i].key, number_text(value, text), extras[i].why, "null");
     }
     if (model_keys_value(keys, "quantization_config"))
-        model_keys_refuse(keys, "quantization_config", "that is set",
+        model_keys_refuse(keys, "quantization_config", "is set",
                           "quantized weights are not supported", "null");
 }

@@ -177,8 +177,8 @@ static int read_groups(const model_keys *outer, const model_keys *inner, speech_
     if (own == s->groups && own > 1 && own <= s->predictor.max_positions) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "model config: " TALKER "num_code_groups is %llu, " PREDICTOR
-                     "num_code_groups %llu: they must be equal, at least 2, and at most the "
-                     "latter's max_position_embeddings %llu",
+                     "num_code_groups is %llu: they must be equal, at least 2, and at most the "
+                     "predictor's max_position_embeddings, %llu",
                      (unsigned long long)s->groups, (unsigned long long)own,
                      (unsigned long long)s->predictor.max_positions);
 }
@@ -373,10 +373,10 @@ static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     if (status) return status;
     for (size_t i = 0; i < 2; i++)
         if (c->patch[i] > c->image[i])
-            return core_fail(
-                err, DCP_ERR_ARG,
-                "model config: patch_size %llu is more than image_size %llu; set a smaller one",
-                (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
+            return core_fail(err, DCP_ERR_ARG,
+                             "model config: patch_size %llu is more than image_size %llu; set a "
+                             "smaller patch_size",
+                             (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
     if (c->image[0] * c->image[1] > KEYS_MAX_SIZE / c->channels)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: num_channels %llu times image_size %llu x %llu is over "
@@ -400,13 +400,14 @@ static int read_classes(const model_keys *keys, model_config *c, dcp_error *err)
     const int status = model_keys_size(keys, &classes, err);
     if (status) return status;
     if (labels && c->classes != named)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: num_labels is %llu, id2label names %llu; drop one of them",
-                         (unsigned long long)c->classes, (unsigned long long)named);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: num_labels is %llu, but id2label names %llu labels; drop one of the two",
+            (unsigned long long)c->classes, (unsigned long long)named);
     model_keys_only_text(keys, "problem_type", usual, usual);
     if (c->classes == 1)
         model_keys_refuse(keys, labels ? "id2label" : "num_labels", "with one label",
-                          "a regression is not supported (2 labels at least)", NULL);
+                          "a regression is not supported (at least 2 labels are required)", NULL);
     return DCP_OK;
 }
 
@@ -443,7 +444,7 @@ static void check_mlp_keys(const model_keys *keys) {
             found |= strcmp(key, known[i]) == 0;
         if (!found)
             model_refusals_add(keys->refused, key, "null",
-                               "%.100s: an mlp has no such key (sizes, activation)", key);
+                               "%.100s: an mlp has no such key (only sizes and activation)", key);
     }
 }
 
@@ -514,8 +515,8 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
     if (!type) {
         char names[128];
         list_families(names);
-        return core_fail(err, DCP_ERR_ARG, "model config: model_type is missing; it is one of %s",
-                         names);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: model_type is missing; it must be one of %s", names);
     }
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (strcmp(families[i].model_type, type) != 0) continue;

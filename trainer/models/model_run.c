@@ -86,7 +86,7 @@ static int check_batch_shape(const model *m, uint64_t batch, uint64_t sequence, 
     if (!batch || !length || batch > INT32_MAX / length)
         return core_fail(err, DCP_ERR_ARG,
                          "a micro-batch of %" PRIu64 " x %" PRIu64
-                         " %s: from 1 to 2^31-1 in all are possible; change "
+                         " %s: a micro-batch must have from 1 to 2^31-1 in all; change "
                          "train_micro_batch_size_per_gpu or data.sequence_length",
                          batch, length, m->c.max_positions ? "tokens" : "rows");
     if (m->c.max_positions && sequence > m->c.max_positions)
@@ -218,11 +218,11 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err) {
     if (m->c.input != INPUT_TOKENS || !m->c.causal || !kernels_on_host(m->k))
-        return core_fail(err, DCP_ERR_ARG, "a cache is for models of text, on the CPU");
+        return core_fail(err, DCP_ERR_ARG, "a cache requires a model of text, on the CPU");
     if (!piece || piece > room)
         return core_fail(err, DCP_ERR_ARG,
                          "pieces of %" PRIu64 " tokens in a cache for %" PRIu64
-                         ": from 1 to all of it are possible",
+                         ": a piece must have at least one token and fit into the cache",
                          piece, room);
     const int status = create_run(m, 1, piece, room, out, err);
     if (status) return status;
@@ -249,7 +249,7 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
     return core_fail(err, DCP_ERR_ARG,
                      "%s %" PRId32 " at place %zu of the micro-batch is outside the model's %s "
                      "%" PRIu64,
-                     what, class, at, run->shape.tokens ? "vocabulary of" : "classes, which are",
+                     what, class, at, run->shape.tokens ? "vocabulary of" : "classes, which number",
                      classes);
 }
 
@@ -303,10 +303,11 @@ int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_erro
     const uint64_t past = run->cache.past + run->length;
     int32_t ignored = SAMPLE_IGNORE;
     if (!n || n > run->cache.piece || n > run->cache.capacity - past)
-        return core_fail(err, DCP_ERR_ARG,
-                         "%" PRIu64 " tokens after %" PRIu64 " in a cache for %zu: from 1 to %zu "
-                         "at a time are possible",
-                         n, past, run->cache.capacity, run->cache.piece);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "%" PRIu64 " tokens after %" PRIu64
+            " in a cache for %zu: a piece must have from 1 to %zu tokens, and room in the cache",
+            n, past, run->cache.capacity, run->cache.piece);
     run->cache.past = past;
     run->length = run->rows = run->shape.tokens = n;
     return model_run_set_batch(run, &(sample_batch){.ids = (int32_t *)ids, .targets = &ignored},

@@ -254,22 +254,21 @@ static int read_types(const model_keys *keys, model_windows_of family, uint64_t 
     size_t i;
     bool slides;
     if (!json_is_array(types))
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "model config: %slayer_types is not a list; name each layer's, or leave it out",
-            keys->path);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %slayer_types is not a list; name each layer's type, or "
+                         "leave layer_types out",
+                         keys->path);
     if (json_array_size(types) != layers)
-        return core_fail(
-            err, DCP_ERR_ARG,
-            "model config: %slayer_types names %zu layers, num_hidden_layers is %llu; make "
-            "them agree, or leave layer_types out",
-            keys->path, json_array_size(types), (unsigned long long)layers);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %slayer_types names %zu layers, but num_hidden_layers is "
+                         "%llu; make the two equal, or leave layer_types out",
+                         keys->path, json_array_size(types), (unsigned long long)layers);
     json_array_foreach(types, i, type) {
         if (read_layer(keys, family, type, &slides)) return DCP_OK;
         if (slides && !window)
             return core_fail(err, DCP_ERR_ARG,
                              "model config: %slayer_types has sliding_attention, but there is no "
-                             "window%s; set it",
+                             "window%s; set one",
                              keys->path,
                              family == MODEL_WINDOWS_ASKED ? " (use_sliding_window, sliding_window)"
                                                            : " (sliding_window)");

@@ -30,7 +30,7 @@ int model_speech_begin(model_run *run, dcp_error *err) {
     if (!frames || frames > most)
         return core_fail(err, DCP_ERR_ARG,
                          "a micro-batch of %zu x %" PRIu64 " frames of %" PRIu64
-                         " codes: from 1 to 2^31-1 in all are possible; change "
+                         " codes: a micro-batch must have from 1 to 2^31-1 codes in all; change "
                          "train_micro_batch_size_per_gpu or data.frames",
                          run->batch, frames, groups);
     run->counted = run->rows;
@@ -131,12 +131,11 @@ static int check_sample(const model_run *run, const speech_sample *s, dcp_error 
     const sample_shape *shape = &run->shape;
     const uint64_t others = shape->frames * (shape->groups - 1);
     if (s->t < SAMPLE_SPEECH_LEAST_TEXT || s->T < 1 || s->t + s->T + AROUND > shape->tokens)
-        return core_fail(err, DCP_ERR_ARG,
-                         "sample %" PRIu64 " of the micro-batch has %" PRIu64
-                         " ids of text and %" PRIu64 " frames, which with %d more are not %d to "
-                         "%" PRIu64 " positions",
-                         s->number, s->t, s->T, AROUND, AROUND + SAMPLE_SPEECH_LEAST_TEXT + 1,
-                         shape->tokens);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "sample %" PRIu64 " of the micro-batch has %" PRIu64 " ids of text and %" PRIu64
+            " frames; with %d more positions, a sample must have %d to %" PRIu64,
+            s->number, s->t, s->T, AROUND, AROUND + SAMPLE_SPEECH_LEAST_TEXT + 1, shape->tokens);
     int status = check_below(s->text, s->t, shape->texts, "text id", s->number, err);
     for (uint64_t j = 0; j < s->T && !status; j++) {
         const int32_t *frame = s->codes + j * shape->groups;

@@ -64,7 +64,7 @@ static int check_room(sampling *s, dcp_error *err) {
     if (asked > room)
         return core_fail(err, DCP_ERR_ARG,
                          "--tokens: %" PRIu64
-                         " after a text of %zu are more than the model's %s %" PRIu64
+                         " tokens after a text of %zu are more than the model's %s %" PRIu64
                          "; at most %" PRIu64 " fit",
                          asked, s->n, limit, most, room);
     s->most = asked ? asked : room < SAMPLE_TOKENS ? room : SAMPLE_TOKENS;
@@ -180,7 +180,7 @@ static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_
             return core_fail(err, DCP_ERR_ARG, "%s: the path is too long", dir);
         status = sample_loaded_open(path, out, err);
         if (status == DCP_ERR_CORRUPT && i > 0)
-            program_note("warning: %s; using the step before it", err->message);
+            program_note("warning: %s; using the previous step", err->message);
     }
     return status;
 }

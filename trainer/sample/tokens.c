@@ -25,8 +25,8 @@ static int read_meta(sample_loaded *s, dcp_error *err) {
     if (status == DCP_ERR_NO_MEMORY) return status;
     if (json_is_object(json_object_get(s->meta, "model"))) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "%s: holds no model's configuration; --sample takes checkpoints of dcp-train "
-                     "and dcp-import",
+                     "%s: has no configuration of a model; --sample requires a checkpoint of "
+                     "dcp-train or dcp-import",
                      path);
 }
 
@@ -85,7 +85,7 @@ static void record_first(void *ctx, weights_difference found) {
     if (found.param)
         model_weights_shape_text(found.param->ndim, found.param->shape, shape, sizeof shape);
     if (!found.param)
-        snprintf(d->text, sizeof d->text, "%s is not one of the model's", found.tensor->path);
+        snprintf(d->text, sizeof d->text, "%s is not a tensor of the model", found.tensor->path);
     else
         snprintf(d->text, sizeof d->text, "%s %s is %s", found.param->name, shape,
                  found.tensor ? "stored in another shape" : "missing");
@@ -98,8 +98,8 @@ static int compare(sample_loaded *s, const found_tensors *found, const model_par
         model_weights_compare(params, count_params(s->m), found, record_first, &d, err);
     if (status || !d.there) return status;
     return core_fail(err, DCP_ERR_MISMATCH,
-                     "%s: its tensors are not those of the model that it names: %s; save it anew, "
-                     "or import it anew",
+                     "%s: its tensors are not those of the model that it names: %s; save or import "
+                     "the checkpoint again",
                      found->where, d.text);
 }
 

@@ -235,7 +235,7 @@ static int read_normalization(const char *text, uint64_t bytes, uint64_t channel
                             json_object_get(o, "image_mean") && json_object_get(o, "image_std");
     if (normalizes && channels > SAMPLE_MAX_CHANNELS)
         status = core_fail(err, DCP_ERR_UNSUPPORTED,
-                           "%s: images of more than %d channels are not normalized", file_name,
+                           "%s: images of more than %d channels cannot be normalized", file_name,
                            SAMPLE_MAX_CHANNELS);
     if (normalizes && status == DCP_OK) status = read_scale(o, &out->scale, err);
     if (normalizes && status == DCP_OK)

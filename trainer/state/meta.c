@@ -187,7 +187,7 @@ static void warn_differences(int rank, const char *section, const json_t *there,
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];
         as_configured(section, key, name, sizeof name);
-        ranks_warn(rank, "the checkpoint was saved with %s %s, the run continues with %s", name,
+        ranks_warn(rank, "the checkpoint was saved with %s %s, but the run continues with %s", name,
                    was ? was : "unset", is ? is : "unset");
         free(was);
         free(is);

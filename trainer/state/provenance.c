@@ -124,17 +124,18 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
     const json_t *there = json_object_get(about, kind), *now = json_object_get(here, kind);
     if (!json_is_string(there) && !json_is_array(there)) {
         ranks_warn(0,
-                   "about.json does not name its %s: cannot tell whether it computes the same "
-                   "bits here",
+                   "about.json does not name the %s of the checkpoint, so it is unknown whether "
+                   "this run computes the same bits",
                    kind);
         return;
     }
     if (json_equal(there, now)) return;
     char *was = json_dumps(there, JSON_ENCODE_ANY), *is = json_dumps(now, JSON_ENCODE_ANY);
-    ranks_warn(0,
-               "the checkpoint was computed with %s %s, here it is %s: results may differ in their "
-               "last digits",
-               kind, was ? was : "", is ? is : "");
+    ranks_warn(
+        0,
+        "the checkpoint was computed with %s %s, but this run uses %s: results may differ in their "
+        "last digits",
+        kind, was ? was : "", is ? is : "");
     free(was);
     free(is);
 }
@@ -150,7 +151,7 @@ static void compare_evaluation(const json_t *about, const json_t *here) {
     const json_t *now = json_object_get(here, STATE_EVAL_DATA);
     if (there && now && !json_equal(there, now))
         ranks_warn(0, "data.eval_path has other samples than when the checkpoint was saved: "
-                      "evaluations before and after it do not compare");
+                      "evaluations before and after the checkpoint cannot be compared");
 }
 
 void state_provenance_compare(const char *step_path, const json_t *here) {

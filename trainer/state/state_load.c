@@ -53,7 +53,7 @@ static void record_difference(void *differences_of, weights_difference differenc
 static void compare_dtype(const model_param *param, const found_tensors *found, differences *d) {
     const dcp_tensor *tensor = model_weights_find_param(found, param);
     if (tensor && tensor->dtype != DCP_F32 && tensor->dtype != DCP_BF16 && tensor->dtype != DCP_F16)
-        differ(d, "%s is %s there, which is not widened to F32", param->name,
+        differ(d, "%s is %s there, which cannot be widened to F32", param->name,
                dcp_dtype_name(tensor->dtype));
 }
 
@@ -120,7 +120,7 @@ static int match_shapes(const fsdp_layout *layout, const found_tensors *found, d
 
 static int fail_tied(const found_tensors *found, const char *name, dcp_error *err) {
     return core_fail(err, DCP_ERR_MISMATCH,
-                     "%s: " WEIGHTS_COPY " is not %s, while the model ties the two; set "
+                     "%s: " WEIGHTS_COPY " differs from %s, but the model ties the two; set "
                      "model.tie_word_embeddings=false to train both, or remove " WEIGHTS_COPY,
                      found->where, name);
 }
@@ -242,8 +242,8 @@ static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
     if (!found->broken && found->with > 0) found->broken = found->without;
     if (!found->broken) return DCP_OK;
     return core_fail(err, DCP_ERR_MISMATCH,
-                     "%s: the optimizer's moments of %s are missing, or not F32 of its shape, "
-                     "while others exist",
+                     "%s: the optimizer's moments of %s are missing, or are not F32 tensors of its "
+                     "shape, although other parameters have moments",
                      dcp_checkpoint_path(ckpt), found->broken);
 }
 
@@ -360,9 +360,10 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, bool *found, flo
 static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))
-        return core_fail(err, DCP_ERR_MISMATCH,
-                         "%s: %g updates were made of %s, which is not a count; save it again",
-                         dcp_checkpoint_path(ckpt), (double)n, name);
+        return core_fail(
+            err, DCP_ERR_MISMATCH,
+            "%s: %g, the stored number of updates of %s, is not a count; save the checkpoint again",
+            dcp_checkpoint_path(ckpt), (double)n, name);
     *out = (int64_t)dcp_checkpoint_step(ckpt) - (int64_t)n;
     return DCP_OK;
 }
@@ -376,7 +377,7 @@ static int read_since(const json_t *kept, const char *name, int slots, int64_t s
     *out = slots > 0 ? json_integer_value(value) : step;
     if (!value || (json_is_integer(value) && *out <= step)) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT,
-                     "the checkpoint's \"%s\" of %s is not a step before %" PRId64,
+                     "the checkpoint's \"%s\" of %s is not a step, or is after step %" PRId64,
                      STATE_META_SINCE, name, step);
 }
 
