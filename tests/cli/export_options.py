@@ -280,7 +280,7 @@ def test_larger_integers_are_refused():
 def test_wrong_options_are_refused():
     cases.use(saved)
     for args, said in ((["--format", "hdf5", "--max-shard-size", "1GB"], "--format hdf5 is one file"),
-                       (["--max-shard-size", "0"], "is not a size"), (["--dtype", "f64"], "is none of"),
+                       (["--max-shard-size", "0"], "must be a size of at least 1 byte"), (["--dtype", "f64"], "is none of"),
                        (["--format", "zip"], "is none of")):
         with cases.part(" ".join(args)):
             err = run("dcp-export", "c", "bad", *args, expect=2)

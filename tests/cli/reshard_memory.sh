@@ -27,6 +27,6 @@ gives 2 dcp-reshard "$dir/g" "$dir/dst" --layout global --memory 20MiB
 says "20 MiB are not enough"
 for size in 0 x 5XB -1; do
     gives 2 dcp-reshard "$dir/g" "$dir/dst" --layout global --memory $size
-    says "is not a size"
+    says "must be a size of at least 1 byte"
 done
 [ ! -e "$dir/dst" ] || fail "a refused run made $dir/dst"

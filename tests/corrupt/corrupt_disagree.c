@@ -166,14 +166,14 @@ typedef struct forgery {
 
 static const forgery forgeries[] = {
     {flatten, DCP_ERR_CORRUPT, "tensor " NAME ": files differ in its shape"},
-    {rename_tensor, DCP_ERR_CORRUPT, "under the same checksums"},
+    {rename_tensor, DCP_ERR_CORRUPT, "although their checksums are equal"},
     {flatten_renamed, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index"},
     {flatten_beside_renamed, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index"},
     {reshape_renamed, DCP_ERR_MISMATCH, "its home sent invalid numbers"},
-    {shift_names, DCP_ERR_CORRUPT, "under the same checksums"},
+    {shift_names, DCP_ERR_CORRUPT, "although their checksums are equal"},
     {drop_name, DCP_ERR_CORRUPT, "the shards don't cover it exactly once"},
     {name_no_tensor, DCP_ERR_CORRUPT, "row 1 is not valid: it has an empty, '.' or '..' component"},
-    {change_meta, DCP_ERR_CORRUPT, "under the same checksums"},
+    {change_meta, DCP_ERR_CORRUPT, "although their checksums are equal"},
 };
 
 static void forge_shards(const forgery *how, int first, int end, forge *f) {

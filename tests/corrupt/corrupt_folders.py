@@ -117,7 +117,7 @@ def test_wrong_places_and_shapes():
         (one("shape-overflow", "a", entry=ENTRY.replace("[1]", "[9223372036854775807,3]")), 1, "overflows"),
         (one("shape-product", "a", entry=ENTRY.replace("[1]", "[4294967296,4294967297]")), 1, "overflows"),
         (one("shape-negative", "a", entry=ENTRY.replace("[1]", "[-1]")), 1, "is not a size"),
-        (one("shape-other", "a", entry=ENTRY.replace("[1]", "[2]")), 1, "8 bytes by its shape, 4 by its"),
+        (one("shape-other", "a", entry=ENTRY.replace("[1]", "[2]")), 1, "8 bytes according to its shape, but 4 according to its"),
         (one("ndim", "a", entry=ENTRY.replace("[1]", "[1,1,1,1,1,1,1,1,1]")), 2, "9 dimensions"),
         (one("dtype", "a", entry=ENTRY.replace("F32", "F31")), 2, "unknown dtype 'F31'"),
         (one("entry", "a", entry="7"), 1, "is not {dtype, shape, data_offsets}"),

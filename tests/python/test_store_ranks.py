@@ -158,7 +158,7 @@ class Test(unittest.TestCase):
                 found = pool.results(store_ranks.load, [(run, {}, mine) for mine in failures])
                 for (raised, steps), mine in zip(found, failures):
                     self.assertEqual(steps, [1, 2])
-                    self.assertEqual(raised[1], str(mine[0])) if mine else self.assertIn("an exception of its own", raised[1])
+                    self.assertEqual(raised[1], str(mine[0])) if mine else self.assertIn("failed with an exception", raised[1])
 
     def test_lost_saves(self):
         """The next save is made whichever ranks know of the lost one, and then all others know; unless all ranks

@@ -124,8 +124,8 @@ def test_a_talker_cannot_be_sampled():
 
 def test_a_wrong_voice_is_refused():
     cases.use(trained)
-    refused("go together", "--voice", "anna")
-    refused("go together", "--voice-from", "voice.safetensors")
+    refused("give --voice and --voice-from together", "--voice", "anna")
+    refused("give --voice and --voice-from together", "--voice-from", "voice.safetensors")
     refused("letters, digits", "--voice", "an na", "--voice-from", "voice.safetensors")
     refused("speakers is not an F32 tensor of shape [1,16]", "--voice", "anna", "--voice-from", "two.safetensors")
     refused("speakers is not an F32 tensor of shape [1,16]", "--voice", "anna", "--voice-from", "small.safetensors")

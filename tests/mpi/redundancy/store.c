@@ -149,7 +149,7 @@ static void too_much_loss_goes_back(const private_files *p) {
     private_lose(p, 3);
     check_rebuilt(p, 0, 4, 0);
     if (p->nodes > 2 && p->s->rank == 0)
-        CHECK(strstr(log_lines, "step 7 is passed over: step 7 can't be rebuilt: of the"));
+        CHECK(strstr(log_lines, "step 7 is passed over: step 7 can't be rebuilt: in the"));
     for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/node-%d/step-00000004", p->s->root, node);
