@@ -187,6 +187,8 @@ class Test(unittest.TestCase):
         self.alone("whole")
         self.assertEqual(self.losses("run"), self.losses("whole"))
         self.assertEqual(libdcp.steps(self.dir / "run"), [12, 16, 20])
+        self.alone("run", resume=trainer.args.output_dir + "/checkpoint-8", seed=7)  # goes back
+        self.assertEqual(len(self.losses("run")[20]), 2)
         self.alone("light", resume=str(self.dir / "run" / "step-00000012"), args={"save_only_model": True, "max_steps": 16})
         with libdcp.Checkpoint(self.dir / "light") as checkpoint:
             self.assertTrue(all(name.startswith("/model/") for name in checkpoint))

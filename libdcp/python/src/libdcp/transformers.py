@@ -166,6 +166,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         resumed = self._resumed
         if resumed is None:
             own(trainer, checkpoint)
+            self._steps.store().continue_from(trainer.state.global_step)
             return
         resumed.folder.cleanup()
         training, has_rest = _training(trainer, resumed.has_rest)
