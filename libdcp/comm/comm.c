@@ -427,7 +427,9 @@ int comm_stop_status(const comm_stop *stop, dcp_error *err) {
         return core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled: %s", stop->what, stop->outcome);
     core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled by rank %d: %s", stop->what, stop->rank,
               stop->outcome);
-    if (err) err->rank = stop->rank; /* not the first rank that noticed it */
+    /* the rank that cancelled: comm_agree retains it, instead of naming the lowest rank that
+     * noticed the cancellation */
+    if (err) err->rank = stop->rank;
     return core_fail_rank(DCP_ERR_CANCELLED, stop->rank, err);
 }
 

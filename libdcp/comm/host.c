@@ -145,8 +145,9 @@ typedef struct host_wait {
 
 /* Checks all ranks of the host, since a rank other than the awaited one may have ended and will
  * never come. If the communicator has several hosts, a rank of this host may have ended only
- * because a rank of another host had ended before, and it may have reported that rank. So the watch
- * is broken for the rank of this host only after LAST_NS, when such a report has arrived. */
+ * because a rank of another host had ended before, and it may have reported that rank. So the ended
+ * rank of this host is named as the failed one only after LAST_NS: by then any such report has
+ * arrived, and has broken the watch first. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||
@@ -190,7 +191,7 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
         push_mpi(&ctx->pairs);
         look_around_host(ctx, &wait, rank);
         if (comm_batch_receive_failures(&ctx->pairs))
-            return -1; /* such reports also come from ranks that do not share this memory */
+            return -1; /* reports of failures also come from ranks that do not share this memory */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
     return 0;

@@ -71,8 +71,9 @@ typedef struct comm_exchange {
     const dcp_comm_message *send, *receive;
     size_t sends, receives;
     size_t sends_below, receives_below; /* how many messages go to, and come from, lower ranks */
-    size_t sent, received;              /* how many messages of the current piece were begun */
-    uint64_t piece;
+    size_t sent, received; /* how many messages have had their piece number `piece` begun */
+    uint64_t piece; /* large messages go in pieces: the first pieces of all messages before the
+                       second ones */
 } comm_exchange;
 
 /* Returns true if all ranks of the communicator must take part in an exchange. */

@@ -5,8 +5,8 @@
 
 #include <dcp/tiers.h>
 
-/* Returns DCP_OK if every entry of the list has a path and otherwise only known keys with valid
- * values. */
+/* Returns DCP_OK if every entry of the list has a path, and all of its keys are known and have
+ * valid values. */
 int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 
 /* The number of failure domains that a private store with this redundancy may lose at once without

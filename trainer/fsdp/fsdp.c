@@ -249,8 +249,8 @@ static void run_forward(fsdp *f, model_run *run, timeline_kind span) {
     }
 }
 
-/* Returns the buffer from which a unit's gradients are sent; NULL if none is needed, because a
- * shard is the whole state. */
+/* Returns the buffer from which a unit's gradients are sent. May be NULL if there is only one
+ * shard, which is the whole unit (fsdp_reduce_start). */
 static float *scratch_of(fsdp *f, size_t unit) {
     const bool is_root = unit == ROOT;
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;

@@ -128,7 +128,8 @@ int launcher_rank_main(int argc, char **argv) {
     setenv("ROLE_NAME", "default", 1);
     set_group(rank);
     setenv("TORCHELASTIC_RUN_ID", getenv("DCP_RUN_NAME") ? getenv("DCP_RUN_NAME") : "none", 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 serves the store itself */
+    /* rank 0, not an agent, serves torch.distributed's key-value store */
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 0);
     set_threads(ranks_here);
     unblock_signals();

@@ -60,16 +60,20 @@ typedef enum launcher_deadline {
 typedef struct launcher_start {
     int number; /* counted from 1 */
     launcher_phase phase;
-    ranks_end_request end_request; /* the largest request to end that the ranks have received */
-    bool handed_over;    /* RANKS_END_RESIZE was requested: the state may be in memory alone */
-    bool spares_ranks;   /* a requeue was requested; the next signal to stop kills no ranks */
-    bool is_announced;   /* the start's line has been printed */
-    bool is_killed;      /* the ranks did not end in time, or there was a second signal */
+    ranks_end_request end_request; /* the request to end that the ranks have received; if several,
+                                      the largest by the order of the enum */
+    bool handed_over;  /* RANKS_END_RESIZE was requested, perhaps before a larger request; the ranks
+                          save for it to the fastest store, so the newest step may exist only in
+                          memory */
+    bool spares_ranks; /* a requeue was requested; the next signal to stop kills no ranks */
+    bool is_announced; /* the start's line has been printed */
+    bool is_killed;    /* the ranks did not end in time, or there was a second signal */
     bool orphans_killed; /* the processes that the ranks left running were killed */
     bool has_stalled;
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
     int n_appeared;   /* ranks that had appeared at the last check */
-    bool is_planned;  /* the previous start was requested to end so that other ranks continue */
+    bool is_planned;  /* the previous start ended on request (RANKS_END_RESIZE), so that the run can
+                         continue on other ranks */
     int ranks_before; /* if is_planned, the number of ranks of the previous start; otherwise 0 */
     uint64_t saves_requested;
     double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
@@ -100,7 +104,8 @@ typedef struct launcher_waiting {
     uint64_t client;
     uint64_t save;      /* the number of the requested save; 0: the request is a resize */
     int start;          /* the number of the start in which the request came */
-    uint64_t published; /* the `published` of rank 0 when the request came */
+    uint64_t published; /* `published` in rank 0's report (ranks/board.h) when the request came; 0
+                           if it came between two starts */
     bool tells; /* ranks have reported something before, so they will report their first step */
 } launcher_waiting;
 
@@ -117,7 +122,9 @@ typedef struct launcher_run {
     launcher_start start;
     char reason_before[LAUNCHER_REASON]; /* why the previous start failed */
     bool has_trained;                    /* some start has done a step */
-    bool requeue_next; /* a requeue came too late for the last start: the next one saves */
+    bool requeue_next; /* the request to requeue reached the last start after its ranks had saved
+                          for a resize, perhaps only to memory; the next start receives it again,
+                          and saves as for SIGTERM */
     launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;

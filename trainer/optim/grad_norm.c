@@ -115,7 +115,9 @@ static double norm_of(const fsdp_layout *layout, kernels *k, MPI_Comm comm, layo
     k->zero(k, scratch, 2 * SUM_ELEMS);
     const double *end = sum_all_rows(layout, k, rows, of, values);
     if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
-    k->span(k, KERNELS_NO_SPAN); /* the next call waits for the other ranks */
+    /* the span ends here, so that it does not contain the time in which optim_exact_sum_of_ranks
+     * waits for the other ranks */
+    k->span(k, KERNELS_NO_SPAN);
     k->download(k, all.limbs, scratch, sizeof all.limbs);
     return sqrt(optim_exact_sum_of_ranks(&all, comm));
 }

@@ -48,7 +48,7 @@ bool ranks_launcher_is_present(void);
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
 /* Reports the reason of a failure that a restart would probably repeat. To be called at most once
- * per start. `why` must have the same words each time, so dcp-run recognizes it. Only rank 0
+ * per start. `why` must have the same words each time, so that dcp-run recognizes it. Only rank 0
  * reports. */
 void ranks_launcher_report(int rank, const char *why);
 /* Reports the reason of a failure after which a restart would do harm, so dcp-run attempts none.

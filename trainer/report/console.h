@@ -33,8 +33,8 @@ void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps,
  * terminal. */
 int report_console_columns(void);
 
-/* Shows a step, its evaluation and its proof. Returns -1 with errno if stdout could not be
- * written. */
+/* Shows a step and, if they were computed, its evaluation and its state id (--prove-every). Returns
+ * -1 with errno if stdout could not be written. */
 int report_console_step(report_console *c, const report_values *values);
 
 /* Shows only an evaluation. Returns the same errors as report_console_step. */

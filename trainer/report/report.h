@@ -29,8 +29,8 @@ typedef enum report_balance_kind {
 
 typedef struct report_balance report_balance;
 
-/* Called when a rank becomes slow or large (is 1), and when it no longer is (is 0). ratio: of the
- * rank's time or memory to the others' mean. */
+/* Called when a rank becomes slow or large (`is` = 1), and when it ceases to be so (`is` = 0).
+ * ratio: of the rank's time or memory to the others' mean. */
 typedef void (*report_balance_fn)(void *ctx, int rank, report_balance_kind kind, int is,
                                   double ratio);
 

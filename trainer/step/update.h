@@ -12,10 +12,10 @@ typedef struct trainer trainer;
 typedef struct step_result {
     double loss, grad_norm, lr;       /* as computed in this step, before its update */
     double losses[SAMPLE_MAX_LOSSES]; /* `loss` is their weighted sum */
-    uint64_t skipped;                 /* the number of batches before this step's in which no
-                                       * target counts */
-    bool is_proven; /* whether state_id is valid: the state's id after the update (step_prove) */
-    uint64_t state_id;
+    uint64_t skipped;  /* the number of batches that were skipped right before the batch of this
+                          step, because no target in them counts */
+    bool is_proven;    /* whether state_id is valid (step_prove) */
+    uint64_t state_id; /* the state's id after the update */
 } step_result;
 
 /* Collective. Advances trainer->state by one step. After a failure other than DCP_ERR_DEVICE, the

@@ -1,13 +1,14 @@
 /* Definitions that the kernels of attention by the tensor cores share. Operands are bf16; sums are
  * fp32.
  *
- * A warp multiplies its own 16 M rows of a tile by all N rows of another tile. With r = thread / 4
- * and c = thread % 4, where `thread` is a thread's number in its warp, the thread holds these sums
- * in x[M][N / 8][4]:
+ * A warp multiplies its own 16 M rows of a tile by all 8 N rows of another tile. If `thread` is a
+ * thread's number in its warp, r = thread / 4 and c = thread % 4, then the thread holds these sums
+ * in x[M][N][4]:
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
  *
- * The elements of two neighbouring n together are a left operand, 16 x 16, of the next product. */
+ * For one m, the elements of two neighbouring values of n (16 rows, 16 columns) already have the
+ * layout of a left operand of the next product. */
 #pragma once
 
 #include "cuda/attention/mma.cuh"
@@ -40,8 +41,8 @@ void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in,
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* How many bytes of shared memory a block can request on every device that has these
- * instructions. */
+/* How many bytes of shared memory a block can request on every device that has the instructions of
+ * mma.cuh. */
 enum { MOST_SHARED = 99 << 10 };
 
 /* The part that a block computes: a head of queries or of keys, and the first of the block's
@@ -51,8 +52,9 @@ typedef struct block_place {
 } block_place;
 
 /* Blocks run roughly in the order of their numbers. s.section is the number of sequences in a
- * section; the arrays that the blocks of a section read completely fit into the L2 cache. In a
- * section, blocks with more work come first, so that the last ones to run are short. Set
+ * section. Each block reads two arrays from end to end (keys and values, or queries and dout);
+ * those of a whole section fit into the L2 cache together, unless a section is a single sequence.
+ * In a section, blocks with more work come first, so that the last ones to run are short. Set
  * `backwards` if later rows have more work. Heads that share keys follow each other. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {

@@ -1,6 +1,6 @@
 /* The rules of optimizers: the parameters of an update, and the factors that all backends use in a
- * rule. PyTorch computes the factors that it passes to its fp32 kernels in fp64, and then rounds
- * them; the functions below do the same. */
+ * rule. PyTorch computes in fp64 the factors that it passes to its fp32 kernels, and rounds them to
+ * fp32 afterwards; the functions below do the same. */
 #ifndef KERNELS_RULES_H
 #define KERNELS_RULES_H
 

@@ -51,13 +51,15 @@ typedef struct kernels_attention {
     /* KERNELS_BF16: a backend may round the operands of attention's products to bf16 if that is
      * faster; sums remain fp32. */
     kernels_type operands;
-    size_t window; /* causal: position t sees only keys t - window + 1 ... t; 0: no limit */
+    size_t window; /* used only if `causal`: position t sees only keys t - window + 1 ... t; 0: no
+                      limit */
     /* The number of positions before the first query: query t is at position past + t, and key and
      * value have past + sequence rows per sample. Nonzero only in the forward pass on the CPU. */
     size_t past;
-    /* [batch,sequence] causal, for samples that contain several documents: each token's position in
-     * its own document, which is 0 at the first token and then increases by one. A token sees only
-     * keys of its own document. NULL: a sample is one document. Must be NULL if past is not 0. */
+    /* [batch,sequence] used only if `causal`. For samples that contain several documents: each
+     * token's position in its own document, which is 0 at the document's first token and then
+     * increases by one. A token sees only keys of its own document. NULL: a sample is one document.
+     * Must be NULL if past is not 0. */
     const int32_t *places;
 } kernels_attention;
 
@@ -75,14 +77,15 @@ typedef struct kernels_heads {
                                      kernels_attention; NULL: 0, 1, ... per sample */
 } kernels_heads;
 
-/* The forward pass of a linear layer, with the additions and the activation that follow. */
+/* The forward pass of a linear layer, with the additions and the activation that follow. y is the
+ * output [rows,out] of kernels.linear. */
 typedef struct kernels_linear {
     size_t rows, in, out;
     kernels_type operands; /* the type of x and weight; everything else is fp32 */
     const void *x;         /* [rows,in] */
     const void *weight;    /* [in,out] */
     unsigned flags;        /* KERNELS_TRANSPOSE_B: weight is stored [out,in] */
-    const float *add;      /* [rows,out]; may be y; NULL: nothing is added */
+    const float *add;      /* [rows,out]; may be the array y itself; NULL: nothing is added */
     const float *bias;     /* [out], added to each row; NULL: none */
     float *activated;      /* [rows,out] = f(y); NULL: not computed */
     kernels_activation f;

@@ -147,8 +147,9 @@ static void take_rank(const rank_finder *finder, int rank, const launcher_proces
 }
 
 /* Ranks are children of mpirun, or of what mpirun has started for this host. Processes that ranks
- * start inherit the variable with the rank's number, so the search does not go below a rank. A
- * child of the agent that has the variable was left behind by a rank. */
+ * start inherit the variable with the rank's number, so the search does not go below a rank. If a
+ * process that has the variable is the agent's own child, a rank left it behind, and the agent
+ * adopted it. */
 static int take_process(void *ctx, const launcher_process *process) {
     const rank_finder *finder = ctx;
     const int rank = mpi_rank_of(finder->ranks, process->pid);
