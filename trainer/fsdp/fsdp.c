@@ -226,7 +226,7 @@ static void point_at(fsdp *f, size_t stage) {
 }
 
 _Static_assert((int)TIMELINE_SPENT <= (int)KERNELS_SPANS,
-               "a kind of work is a span of the kernels");
+               "every timed kind of work (timeline_kind) is a valid span number of the kernels");
 
 /* Informs the kernels which kind of work follows. TIMELINE_SPENT: work that is not timed. */
 static void begin_span(const fsdp *f, timeline_kind kind) {

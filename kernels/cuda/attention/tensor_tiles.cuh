@@ -123,7 +123,8 @@ static __device__ __forceinline__ void
 fetch(shared_at tile, const bf16_shape &s, const uint16_t *head, unsigned stride, unsigned first) {
     typedef rows_of_tile<DIM> rows;
     enum { ACROSS = rows::CHUNKS & -rows::CHUNKS, STEP = BLOCK / ACROSS };
-    static_assert(ROWS % STEP == 0 && STEP % 8 == 0, "threads copy equally much, swizzled alike");
+    static_assert(ROWS % STEP == 0 && STEP % 8 == 0,
+                  "each thread copies equally many rows, which are all swizzled alike");
     const unsigned row = threadIdx.x / ACROSS, chunk = threadIdx.x % ACROSS;
     const shared_at to = tile + rows::at(row, chunk);
     const uint16_t *from = head + ((first + row) * stride + chunk * 8);
