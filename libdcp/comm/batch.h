@@ -13,8 +13,10 @@ typedef struct comm_pairs {
     comm_watch *watch;
     uint64_t *spare; /* scratch memory for one part of a reduction */
     int rank, size;
-    struct comm_pairs *whole; /* those of all ranks, if these ranks are only some; else NULL */
-    const int *ranks;         /* the numbers of these ranks in `whole`; NULL: these are all ranks */
+    /* If `comm` has only some of the ranks: the comm_pairs of all ranks; else NULL. */
+    struct comm_pairs *whole;
+    const int *ranks; /* the numbers that the ranks of `comm` have in `whole`; NULL: `comm` has all
+                         ranks */
     bool yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
     int32_t questions;     /* the number of questions sent so far */
     int64_t received_at;   /* when reports were last received, in ns */
@@ -29,7 +31,8 @@ typedef struct comm_batch {
                      time */
     int n, code;      /* code: MPI's error code if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
-    int peers[2 * COMM_BATCH_PEERS]; /* -1: all ranks */
+    int peers[2 * COMM_BATCH_PEERS]; /* the rank of each request's message; -1: the request is of a
+                                        collective of all ranks */
     bool receives[2 * COMM_BATCH_PEERS];
 } comm_batch;
 

@@ -95,10 +95,10 @@ struct dcp_comm {
     comm_location location;    /* where this rank is: ranks with equal locations are on one host */
     int table_host; /* the lowest rank of this rank's host, from a caller's table; -1: unknown */
     int rank, size;
-    pid_t process;          /* the process that made it */
+    pid_t process;          /* the process that made the communicator */
     comm_packing packing;   /* see comm/messages.h */
     uint32_t operations;    /* cancellable operations begun so far: see comm_stop */
-    int (*stop)(void *ctx); /* from dcp_comm_set_stop; NULL: none; duplicates have none */
+    int (*stop)(void *ctx); /* given to dcp_comm_set_stop; NULL: none, as in duplicates */
     void *stop_ctx;
     uint64_t *numbers; /* room for two numbers per rank */
     uint64_t eights[]; /* the number 8 for each rank: the sizes of an all-to-all of one u64 */
@@ -170,12 +170,13 @@ typedef struct comm_stop {
      * none. */
     int (*should_stop)(void *ctx);
     void *ctx;
-    const atomic_int *cancelled; /* nonzero: another thread cancelled it; NULL: no thread can */
+    const atomic_int *cancelled; /* nonzero: another thread has cancelled the operation; NULL: no
+                                    thread can cancel it */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
     const dcp_comm *comm;        /* NULL: the operation is local to this rank */
     uint32_t number;             /* the operation's number, counted per communicator */
-    bool stopped;                /* true: it was cancelled */
-    int rank;                    /* the rank that cancelled it */
+    bool stopped;                /* true: the operation was cancelled */
+    int rank;                    /* the rank that cancelled the operation */
 } comm_stop;
 
 /* Begins (comm_stop_begin) an operation that only the communicator's own function can cancel. Not

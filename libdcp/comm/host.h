@@ -38,28 +38,28 @@ int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error 
  * ranks than cores. */
 
 typedef struct comm_host {
-    unsigned char *memory; /* of all ranks of the host, side by side */
+    unsigned char *memory; /* the memory of all ranks of the host, side by side */
     core_futex **rounds; /* [rank], in shared memory: the last round that the rank has published */
     uint64_t *begins;    /* [rank]: where the message to this rank begins in that rank's stream */
     _Atomic comm_failure *failure; /* in shared memory, if all ranks are on the host; else NULL */
     comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
     uint32_t round; /* the last round that this rank has published */
-    int rank, size; /* in the host */
+    int rank, size; /* this rank's number among the ranks of the host, and how many they are */
     int *ranks;     /* [size]: the ranks' numbers in the communicator */
 } comm_host;
 
 /* The context of a communicator over MPI, which uses shared memory or messages. */
 typedef struct comm_mpi {
-    comm_pairs pairs;    /* first, as comm_pairs_ops requires */
+    comm_pairs pairs;    /* must be the first member, as comm_pairs_ops (comm/pairs.h) requires */
     MPI_Comm made;       /* MPI's communicator, while MPI makes it */
-    comm_batch messages; /* of an exchange in progress (comm/messages.h) */
+    comm_batch messages; /* the messages of an exchange in progress (comm/messages.h) */
     void *gathered;      /* memory that MPI fills while the ranks introduce themselves */
     struct comm_mpi *next;
     comm_host host;
-    comm_pairs between;        /* the first ranks of the groups, for comm_levels_ops */
-    const comm_groups *groups; /* those of comm->local */
-    int *first;                /* [group]: its first rank */
+    comm_pairs between;        /* for comm_levels_ops: connects the first ranks of the groups */
+    const comm_groups *groups; /* the `groups` of comm->local (comm/comm.h) */
+    int *first;                /* [group]: the group's first rank */
 } comm_mpi;
 
 /* Collectives of the ranks of a host, for a comm_mpi that has joined it. Ranks and roots are

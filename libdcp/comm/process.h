@@ -46,7 +46,8 @@ bool comm_location_is_same(const comm_location *a, const comm_location *b);
 typedef struct comm_process {
     uint64_t kernel;     /* checksum of the kernel's boot id */
     uint64_t name_space; /* identifies the namespaces of `pid` and `start`; 0: not known */
-    uint64_t start;      /* when it began, in the kernel's ticks, since pids are reused */
+    uint64_t start; /* when the process began, in the kernel's ticks; tells it from a later process
+                       with the same pid */
     int64_t pid;
 } comm_process;
 
@@ -74,18 +75,19 @@ typedef enum comm_cause {
 
 /* Why a communicator is broken. Zeroed: it is not. */
 typedef struct comm_failure {
-    int16_t why, code; /* code: from MPI, or from the table */
-    int32_t rank;      /* -1: not known */
+    int16_t why, code; /* why: a comm_cause; code: MPI's error code, or the result of a function of
+                          the caller's table */
+    int32_t rank;      /* the rank that failed; -1: not known */
 } comm_failure;
 
 typedef struct comm_watch {
     _Atomic comm_failure failure;
-    _Atomic comm_failure *shared; /* one for all ranks; NULL: they share no memory */
+    _Atomic comm_failure *shared; /* in memory that all ranks share; NULL: they share none */
     _Atomic uint64_t limit_ns;    /* how long a rank is waited for; 0: for ever */
-    atomic_int users;             /* the communicators that use it */
+    atomic_int users;             /* the number of communicators that use the watch */
     atomic_flag is_receiving; /* set while a thread receives reports of failures from other ranks */
     int rank, size;
-    comm_process processes[]; /* of all ranks */
+    comm_process processes[]; /* the processes of all ranks, by rank */
 } comm_watch;
 
 /* Makes a watch with one user, and with processes that can't be looked up. Returns NULL if memory
@@ -115,12 +117,12 @@ bool comm_watch_has_ended(const comm_watch *watch, int rank, int *which);
 
 /* A wait for a rank; zeroed when it begins. */
 typedef struct comm_patience {
-    int64_t began, checked_at; /* ns */
+    int64_t began, checked_at; /* times in ns */
 } comm_patience;
 
 typedef enum comm_waiting {
     COMM_CONTINUE,
-    COMM_BROKEN,    /* see comm_watch_failure */
+    COMM_BROKEN,    /* a rank has failed: see comm_watch_failure */
     COMM_CHECK,     /* it is time to check whether processes have ended */
     COMM_TIMED_OUT, /* the limit has passed */
 } comm_waiting;

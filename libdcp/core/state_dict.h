@@ -65,10 +65,10 @@ typedef struct state_block {
 struct dcp_state {
     state_tensor **tensors; /* unordered */
     size_t n, capacity;
-    state_tensor **sorted; /* those added many at a time, sorted by path */
+    state_tensor **sorted; /* the tensors that were added many at a time, sorted by path */
     size_t n_sorted;
     state_block *blocks;
-    void *by_path;                   /* tsearch tree of the others */
+    void *by_path; /* a tree (tsearch(3)) of the tensors that are not in `sorted` */
     const struct dcp_device *device; /* the device of its boxes; NULL: none is on a device */
     uint64_t device_bytes;           /* total size of the boxes on the device */
     bool has_strides;                /* at least one box has strides */

@@ -12,14 +12,14 @@
  * them instead, so each reader has one range of addresses. */
 typedef struct format_file {
     char *path;  /* for a hidden file: the path on its reader */
-    int reader;  /* the rank that reads its tables, and its data for ranks that can't */
-    bool hidden; /* this rank does not see it */
+    int reader;  /* the rank that reads the file's tables, and its data for ranks that can't */
+    bool hidden; /* this rank does not see the file */
     int folder;  /* borrowed descriptor of the step's folder; AT_FDCWD: use the path */
     format_userblock ub;
     format_row *rows;
     uint64_t *crcs;         /* checksums of the blocks of all rows */
     char *meta;             /* JSON text without its padding */
-    uint64_t base;          /* address of its first byte */
+    uint64_t base;          /* address of the file's first byte */
     uint64_t first_block;   /* number of blocks in the files before it */
     io_file file;           /* for dcp_load; opened on use */
     io_file plain;          /* for reads through the page cache; opened on use */

@@ -9,7 +9,7 @@
 #include "reader/checkpoint.h"
 
 typedef struct load_selection {
-    state_tensor **wanted;        /* the state's, sorted by path */
+    state_tensor **wanted;        /* the selected tensors of the state, sorted by path */
     const reader_tensor **stored; /* their counterparts in the checkpoint; NULL: missing there */
     size_t n;
 } load_selection;

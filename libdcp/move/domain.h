@@ -62,7 +62,7 @@ typedef struct move_windows {
      * in which this rank has a fragment. */
     uint64_t *list;
     size_t n;
-    struct move_routes *routes; /* between groups (routes.h); NULL: only one group */
+    struct move_routes *routes; /* between groups (move/routes.h); NULL: only one group */
     bool is_known;              /* all ranks have found their windows */
 } move_windows;
 

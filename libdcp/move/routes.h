@@ -29,7 +29,7 @@ typedef struct move_partner {
 } move_partner;
 
 typedef struct move_routes {
-    move_partner *partners; /* this rank's, sorted by rank; only those with traffic */
+    move_partner *partners; /* this rank's partners to or from which bytes go, sorted by rank */
     int n_partners;
     bool is_one_message; /* to the file: a single message per partner for all windows */
     /* The largest number of bytes that all partners' `own`, or all their `theirs`, have together:

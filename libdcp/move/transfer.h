@@ -65,7 +65,7 @@ typedef enum move_direction { MOVE_TO_FILE, MOVE_FROM_FILE } move_direction;
 
 /* Files lie one after the other in one address space, so they all look like one file. */
 typedef struct move_file {
-    uint64_t base, end;   /* its addresses */
+    uint64_t base, end;   /* the file's addresses */
     struct io_file *file; /* open, or opened on use; only for files that this rank sees */
     const char *path;
     void *owner; /* the first argument of move_transfer.check_metadata */
@@ -81,7 +81,7 @@ typedef struct move_transfer {
      * [reader_ranges[r], reader_ranges[r + 1]), also for other ranks. NULL: each rank sees all
      * files. */
     const uint64_t *reader_ranges;
-    struct move_piece *pieces; /* this rank's, sorted; file_offset is an address */
+    struct move_piece *pieces; /* this rank's pieces, sorted; their file_offset is an address */
     size_t n_pieces;
     /* To a file: boxes of this rank that other ranks write. move_sums reads them before the
      * caller's memory is released. */

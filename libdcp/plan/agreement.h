@@ -26,8 +26,8 @@ uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
 
 /* Checksums of the blocks of a rank's replicated boxes. */
 typedef struct plan_sums {
-    uint64_t *blocks; /* raw ones (core/crc64.h) */
-    size_t *first;    /* box k's are blocks[first[k]] to blocks[first[k + 1] - 1] */
+    uint64_t *blocks; /* the raw checksums (core/crc64.h) of the blocks of all boxes */
+    size_t *first;    /* box k's checksums are blocks[first[k]] to blocks[first[k + 1] - 1] */
 } plan_sums;
 
 /* Collective. Compares the replicas of a plan that has some. The message of DCP_ERR_MISMATCH names

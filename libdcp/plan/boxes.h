@@ -16,7 +16,7 @@
 #define PLAN_MAX_HOLDERS 0x7ffeu
 
 typedef struct plan_box {
-    size_t tensor; /* its index in the sorted array */
+    size_t tensor; /* its tensor's index in the array of the sorted tensors */
     const state_box *box;
     int rank;        /* its holder */
     int keeper_rank; /* the lowest holder of this box */
@@ -41,7 +41,7 @@ typedef struct plan_replicas {
 } plan_replicas;
 
 typedef struct plan_boxes {
-    plan_box *boxes; /* this rank's, ascending by tensor */
+    plan_box *boxes; /* this rank's boxes, ascending by tensor */
     size_t n;
     unsigned char *exact;   /* per tensor: 1 if the boxes of all ranks cover it */
     bool has_replicas;      /* some rank has replicas; the same value on all ranks */
@@ -60,7 +60,7 @@ typedef struct plan_homes {
      * `in`. May set values of the caller's vote. */
     int (*receive)(void *ctx, struct plan_homes *homes, dcp_error *err);
     void *ctx;
-    uint64_t *out_bytes, *in_bytes; /* [ranks]: the caller's */
+    uint64_t *out_bytes, *in_bytes; /* [ranks]: bytes to and from each rank; arrays of the caller */
     comm_buffer out, in;            /* the messages from and to this rank; the caller's */
 } plan_homes;
 

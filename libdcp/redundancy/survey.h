@@ -18,7 +18,7 @@ typedef struct survey_shard {
 /* Where a file is, or will be after redundancy_reconstruct. */
 typedef struct survey_place {
     int rank;    /* the rank that has the file intact; -1: lost */
-    int damaged; /* a rank that has a damaged copy; -1: none */
+    int damaged; /* a rank that has a damaged copy of the file; -1: none */
     char *path;  /* on `rank`: the path of the file that was found or rebuilt; else NULL */
     bool is_rebuilt;
 } survey_place;
@@ -26,7 +26,7 @@ typedef struct survey_place {
 /* A file that this rank sees. */
 typedef struct survey_found {
     char *path;
-    redundancy_kind kind; /* according to its name; REDUNDANCY_NONE: a shard */
+    redundancy_kind kind; /* the kind of file, according to its name; REDUNDANCY_NONE: a shard */
     uint64_t number;
     int world;
     bool usable, checked;

@@ -25,11 +25,12 @@ typedef struct save_context {
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
-    const dcp_state *ahead;       /* memory.copy was made ahead from it; NULL: none */
-    double ahead_changed;         /* the state's `changed` at that time */
-    struct save_plan *plan;       /* of the last save; NULL: none yet */
-    struct save_history *history; /* of the save that was published last; NULL: none yet */
-    struct save_history *noted;   /* of the current save */
+    const dcp_state *ahead; /* the state from which memory.copy was made ahead of the save; NULL:
+                               none was made */
+    double ahead_changed;   /* the `changed` that this state (core/state_dict.h) had at that time */
+    struct save_plan *plan; /* the plan of the last save; NULL: none yet */
+    struct save_history *history; /* from the save that was published last; NULL: none yet */
+    struct save_history *noted;   /* the history of the current save */
 } save_context;
 
 /* Makes the store's context if it has none. Not collective. */

@@ -16,8 +16,8 @@ struct save_request;
 
 /* A file of the last step, for save/image.c. */
 typedef struct save_file_record {
-    bool refused;  /* its file system can't share extents; the other members are not set */
-    uint64_t rows; /* save_history_rows of its rows */
+    bool refused;  /* the file's file system can't share extents; the other members are not set */
+    uint64_t rows; /* save_history_rows of the file's rows */
     size_t n;
     unsigned char *age;    /* per row: how many successive saves have shared any of its bytes */
     unsigned char *steady; /* per row: at least one block did not change in that save */

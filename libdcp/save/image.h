@@ -39,7 +39,7 @@ typedef struct save_reuse {
     move_span_list shared; /* ranges that the new file shares with it */
     uint64_t *sums;        /* memory for finding unchanged blocks */
     int from;              /* on rank 0: the last step's file, open; -1: none can be shared */
-    uint64_t bytes;        /* the total that is shared */
+    uint64_t bytes;        /* the total number of bytes that are shared */
 } save_reuse;
 
 /* Whether the ranks of an image can share extents with the last step's file. The ranks vote on
@@ -50,7 +50,7 @@ typedef struct save_sharing {
 } save_sharing;
 
 typedef struct save_image {
-    dcp_comm *comm; /* the ranks that write it */
+    dcp_comm *comm; /* the ranks that write the image */
     const save_file *layout;
     char path[PATH_MAX];
     const struct move_engine *engine;

@@ -50,11 +50,11 @@ struct save_request;
 struct staging;
 
 typedef struct save_replicas {
-    const plan_boxes *boxes; /* the plan's; borrowed, like `sorted` */
+    const plan_boxes *boxes; /* the boxes of the plan; borrowed, like `sorted` */
     state_tensor *const *sorted;
-    plan_sums sums;     /* of this rank's boxes that have replicas */
-    move_piece *pieces; /* of the boxes that other ranks write, for move_sums */
-    format_row *rows;   /* of these pieces */
+    plan_sums sums;     /* checksums of this rank's boxes that have replicas */
+    move_piece *pieces; /* of the boxes that other ranks write; move_sums reads them */
+    format_row *rows;   /* the rows of these pieces */
     size_t n;
     move_device device;
     bool others_are_summed; /* the checksums already include the bytes that others write */
@@ -94,18 +94,19 @@ typedef struct save_plan {
     uint64_t key; /* checksum of this rank's tensors and boxes */
     dcp_layout layout;
     int shards;
-    const struct move_engine *engine; /* of this save */
+    const struct move_engine *engine; /* the engine of this save */
     uint64_t meta_bytes;
-    uint64_t json_bytes; /* of this save */
+    uint64_t json_bytes; /* the length of this save's JSON text on rank 0 */
     uint64_t intact;     /* the step that all ranks know to be intact; UINT64_MAX: none */
     uint64_t tensors;    /* fingerprint of all tensors; equal on all ranks */
-    plan_boxes boxes;    /* they point into the state that was saved last (save_plan_make) */
-    save_file file;      /* layout global */
+    plan_boxes boxes;    /* this rank's boxes; they point into the state that was saved last
+                            (save_plan_make) */
+    save_file file;      /* used for layout global: the file */
     /* Two elements, indexed by save_request_shares: 0 if one holder of a box writes it, 1 if its
      * holders share the writing. */
     struct move_window_cache *moves;
     save_shards shards_written;     /* layout sharded: the shards that this rank writes */
-    struct save_replicas *replicas; /* of this save; NULL: none are compared */
+    struct save_replicas *replicas; /* the replicas of this save; NULL: none are compared */
     double begin, end;              /* times of the last planning, in seconds of CLOCK_MONOTONIC */
 } save_plan;
 

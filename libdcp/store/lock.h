@@ -15,9 +15,9 @@ typedef struct store_writer {
     char host[256]; /* only for messages */
     comm_process process;
     char id[STORE_WRITER_ID];
-    bool contested; /* a previous writer may still be running: see store_lock */
-    bool lockless;  /* contested, because no locks that exclude others were found */
-    bool has_ended; /* it has closed the store */
+    bool contested; /* a writer before this one may still be running: see store_lock */
+    bool lockless;  /* `contested` is set because no locks that exclude others were found */
+    bool has_ended; /* the writer has closed the store */
 } store_writer;
 
 /* Makes a new identity. DCP_ERR_IO: the system provides no random numbers. */
@@ -31,9 +31,9 @@ void store_writer_describe(const char *id, store_writer *out);
 int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]);
 
 typedef enum store_writer_state {
-    STORE_WRITER_GONE,    /* it has closed the store, or its process has ended */
-    STORE_WRITER_RUNS,    /* its process runs under this kernel, in this PID namespace */
-    STORE_WRITER_UNKNOWN, /* it ran elsewhere */
+    STORE_WRITER_GONE,    /* the writer has closed the store, or its process has ended */
+    STORE_WRITER_RUNS,    /* the writer's process runs under this kernel, in this PID namespace */
+    STORE_WRITER_UNKNOWN, /* the writer ran elsewhere, so whether it has ended is not known */
 } store_writer_state;
 
 /* The lock of a directory. `DIR/.lock` names the one writer, which holds a lock on that file if the

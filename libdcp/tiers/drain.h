@@ -16,9 +16,9 @@ typedef struct tiers_drain {
     char *about;     /* options.about_json */
     uint64_t step;
     dcp_save_options options;
-    dcp_checkpoint *ckpt;    /* open while it is read */
+    dcp_checkpoint *ckpt;    /* the step to copy, open while it is read */
     struct drain_data *data; /* the boxes that this rank copies */
-    save_request request;    /* planned already */
+    save_request request;    /* the request of the save into `to`, which is planned already */
     int planned;             /* the status of the planning */
     double begin, end;
     core_task task; /* cancelled if the step is no longer needed */

@@ -11,8 +11,8 @@ struct tiers_drain;
 
 typedef struct tier {
     dcp_tier given; /* strings are copies; braces in the path are not replaced */
-    char *path;     /* this rank's */
-    char *domain;   /* this rank's; NULL: its host */
+    char *path;     /* this rank's path of the store */
+    char *domain;   /* this rank's failure domain; NULL: its host */
     dcp_comm *comm; /* for filling the store; NULL: no thread can fill it */
     dcp_store *store;
     bool requested; /* due at the next save, regardless of `every` */
@@ -28,7 +28,7 @@ typedef struct tier {
     uint64_t intact, unread;
     bool intact_pending, unread_pending;
     bool is_marked;            /* the caller named `intact`; its existence was not checked yet */
-    struct tiers_drain *drain; /* NULL: it is not being filled */
+    struct tiers_drain *drain; /* the filling of the store; NULL: it is not being filled */
 } tier;
 
 struct dcp_tiers {
@@ -48,7 +48,7 @@ struct dcp_tiers {
     bool goes_back; /* steps after back_to are to be set aside */
     uint64_t back_to;
     save_memory memory; /* lent to the store that a save goes into */
-    dcp_saving *flight; /* NULL: none */
+    dcp_saving *flight; /* the save in flight; NULL: none */
     tier *flight_tier;
     uint64_t flight_step;
     dcp_save_options given; /* of the save in flight; about_json is a copy */

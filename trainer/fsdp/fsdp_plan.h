@@ -14,7 +14,7 @@
 typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
-    uint64_t micro_batches; /* of a step, of all ranks together */
+    uint64_t micro_batches; /* the micro-batches of a step, of all ranks together */
     uint64_t slot_bytes;    /* bytes that the optimizer stores per element of a gradient */
     bool offloads;          /* parameters and slots are in a file or in the host's memory */
     /* Parameters and slots are in the host's memory, which kernels access slowly, so units are
@@ -33,8 +33,9 @@ bool fsdp_plan_is_hybrid(const fsdp_plan *plan);
 /* Sizes of buffers, in elements of fp32; 0 if there is no such buffer. Parameters that are stored
  * where they are gathered need no buffer. */
 typedef struct fsdp_sizes {
-    uint64_t root_grads; /* the root's, of one micro-batch; 0 if they are computed in the storage */
-    uint64_t block_grads; /* the largest block's, of one micro-batch */
+    uint64_t root_grads;  /* gradients of the root from one micro-batch; 0 if they are computed in
+                             the storage */
+    uint64_t block_grads; /* gradients of the largest block from one micro-batch */
     uint64_t root;        /* the root, gathered */
     size_t n_blocks;      /* the number of buffers for gathered blocks, of `block` elements each */
     uint64_t block; /* the largest block, gathered; later its gradient in flight if there is no

@@ -39,8 +39,8 @@ enum { FSDP_ALIGN = 128 };
 typedef struct fsdp_param {
     model_param info;
     dcp_box box;        /* the part that this rank holds */
-    uint64_t row_elems; /* per index of dimension 0 */
-    uint64_t elems;     /* held by this rank */
+    uint64_t row_elems; /* elements per index of dimension 0 */
+    uint64_t elems;     /* the elements that this rank holds */
     uint64_t whole_at;  /* position in the whole unit, and in the unit's whole gradient */
     uint64_t param_at;  /* position of this rank's slice in its storage, which holds the parameters
                            of all units */
@@ -73,10 +73,10 @@ typedef struct fsdp_layout {
     int shard, shards; /* the shard that this rank holds, which is also its rank within its group;
                           the number of shards */
     int in_place;      /* parameters are stored where they are gathered */
-    uint64_t param_elems;    /* of this rank's storage of parameters */
-    uint64_t grad_elems;     /* of this rank's gradients, and of each of its slots */
-    uint64_t total_params;   /* of the model, without gaps */
-    uint64_t trained_params; /* those that are not frozen */
+    uint64_t param_elems;    /* elements of this rank's storage of parameters */
+    uint64_t grad_elems;     /* elements of this rank's gradients, and of each of its slots */
+    uint64_t total_params;   /* parameters of the model, without gaps */
+    uint64_t trained_params; /* the parameters that are not frozen */
     /* The layout of a model also has: */
     size_t *unit_of;  /* [model units] the unit that contains a unit of the model */
     size_t *first_of; /* [model units] the index, within the containing unit, of the model unit's

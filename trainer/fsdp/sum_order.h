@@ -66,7 +66,7 @@ typedef struct fsdp_sum_counter {
     struct {
         fsdp_part part;
         float *at;          /* a slot's memory, or borrowed from the caller of fsdp_sum_push */
-        int slot;           /* -1: borrowed */
+        int slot;           /* the slot's number; -1: `at` is borrowed */
     } sums[FSDP_SUM_DEPTH]; /* in the order of micro-batches */
 } fsdp_sum_counter;
 
@@ -100,8 +100,8 @@ enum { FSDP_MAX_PARTS = 8 };
  * ranks of a group compute blocks in turn until the group's run of consecutive micro-batches is
  * done; groups compute runs in turn. */
 typedef struct fsdp_micro_batches {
-    uint64_t n; /* of a step */
-    int world;  /* ranks */
+    uint64_t n; /* the number of micro-batches of a step */
+    int world;  /* the number of ranks */
     /* The number of consecutive ranks in a group, which divides `world`. It is `world` if ranks
      * need not add up in groups first, or if they cannot, because n is not divisible into runs. */
     int group;

@@ -20,11 +20,11 @@ typedef enum model_rope_type {
 typedef struct model_rope {
     model_rope_type type;
     double theta;     /* 0: no rotary positions */
-    double factor;    /* frequencies are divided by it */
+    double factor;    /* frequencies are divided by this factor */
     double positions; /* of the first training, for llama3 and yarn */
     double seldom;    /* pairs with fewer turns within these positions are slowed down */
     double often;     /* pairs with more turns are unchanged; those between are interpolated */
-    double scale;     /* of cosines and sines */
+    double scale;     /* the factor of cosines and sines */
     bool whole;       /* yarn: the bounds are rounded to whole pairs */
 } model_rope;
 

@@ -45,7 +45,7 @@ typedef struct ranks_board_entry {
 } ranks_board_entry;
 
 typedef struct ranks_board {
-    uint32_t magic, bytes; /* sizeof(ranks_board) */
+    uint32_t magic, bytes; /* magic: RANKS_BOARD_MAGIC; bytes: sizeof(ranks_board) */
     _Atomic uint64_t
         saves_requested; /* written by the agent: counts requests to save and continue */
     /* Written by the agent: a ranks_end_request. A larger value replaces a smaller one. */

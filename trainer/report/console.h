@@ -14,7 +14,7 @@ enum {
 typedef struct report_console {
     uint64_t every, max_steps;
     bool are_tokens; /* a step consumes tokens; otherwise samples */
-    int columns;     /* of the bar; 0: lines instead */
+    int columns;     /* columns of the progress bar; 0: lines are printed instead */
     double drawn_s;  /* when the bar or the last line was drawn */
     uint64_t seen;   /* steps of this start so far */
     double step_s;   /* a moving mean, to estimate the remaining time */

@@ -36,19 +36,19 @@ typedef struct report_values {
     size_t n_losses; /* the number of losses whose weighted sum is `loss` */
     const char *loss_names[REPORT_MAX_LOSSES];
     double losses[REPORT_MAX_LOSSES], eval_losses[REPORT_MAX_LOSSES];
-    uint64_t tokens; /* consumed since the start of the run */
+    uint64_t tokens; /* tokens consumed since the start of the run */
     double tokens_per_s, mfu;
-    double step_s; /* from the last line to this one, including a save between them */
+    double step_s; /* the time from the last line to this one, including a save between them */
     double forward_s, backward_s, comm_s, gather_wait_s, optimizer_s, data_s;
     double save_stall_s; /* the wait for saves since the last line */
     uint64_t mem_peak_bytes;
     uint64_t device_peak_bytes; /* 0: no device */
     uint64_t partial_sums_bytes;
-    uint64_t state_bytes;       /* parameters, gradients and moments of rank 0 in memory */
-    uint64_t sent_bytes;        /* by rank 0 in this step, for gathers and reductions */
+    uint64_t state_bytes; /* parameters, gradients and moments of rank 0 in memory */
+    uint64_t sent_bytes;  /* bytes that rank 0 has sent in this step, for gathers and reductions */
     uint64_t sent_across_bytes; /* the part of sent_bytes that left the group */
     double imbalance;
-    int slowest_rank; /* the one with the longest compute time */
+    int slowest_rank; /* the rank with the longest compute time */
     int ranks;
     uint64_t skipped; /* batches skipped right before this step, because nothing in them counts for
                          the loss */

@@ -55,7 +55,7 @@ typedef struct run_report {
     struct report_trace *trace;   /* NULL without --trace */
     bool lines_fail;              /* the last line could not be written */
     bool is_mute;                 /* stdout has failed */
-    uint64_t steps;               /* reported so far */
+    uint64_t steps;               /* steps reported so far */
     uint64_t skipped;             /* batches in which nothing counts for the loss */
     double begin, line_at;        /* when the run began, and when the last line was written */
     double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */

@@ -32,7 +32,7 @@ typedef struct meta_run {
 
 /* The place at which the run continues. */
 typedef struct meta_position {
-    uint64_t samples, tokens; /* consumed so far */
+    uint64_t samples, tokens; /* samples and tokens consumed so far */
     uint64_t seed;
     bool has_other_data;  /* the saved run had other samples, or another order of them */
     bool has_raw_images;  /* the saved run did not normalize images */

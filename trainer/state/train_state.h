@@ -47,10 +47,10 @@ typedef struct train_state {
     bool normalizes;      /* normalize images as preprocessor_config.json specifies */
     bool owes_evaluation; /* the evaluation that should have ended the step was interrupted */
     /* About the step that the state was loaded from: */
-    bool has_other_data; /* it was trained on other samples */
-    bool has_raw_images; /* it was saved by a run that did not normalize images */
-    bool is_own_run;     /* it is this run's own step; false: a new run branches off from it */
-    char saved_by[STATE_RUN_BYTES]; /* the run that saved it, on rank 0; "" if unknown */
+    bool has_other_data; /* the step was trained on other samples */
+    bool has_raw_images; /* the step was saved by a run that did not normalize images */
+    bool is_own_run;     /* the step is this run's own; false: a new run branches off from it */
+    char saved_by[STATE_RUN_BYTES]; /* on rank 0, the run that saved the step; "" if unknown */
     char init[STATE_INIT_BYTES];    /* the `init` of that run, likewise */
     bool is_loaded;                 /* the state was loaded from a step */
 } train_state;

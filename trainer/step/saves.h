@@ -52,7 +52,7 @@ typedef struct step_saves {
     bool lacks_space;    /* a save found no room; since then saves remove old steps */
     int reported_status; /* the status of the last failure that was reported */
     dev_t device;        /* on rank 0: identifies checkpoint.dir at the start, to detect a move */
-    ino_t inode;         /* identifies it together with `device`; 0: unknown */
+    ino_t inode;         /* identifies checkpoint.dir together with `device`; 0: unknown */
     step_slow slow;      /* the slow rank, and the saves that waited for it */
     bool in_flight;      /* a save of flight_step is in flight */
     uint64_t flight_step;

@@ -22,9 +22,9 @@ typedef enum launcher_on_failure {
 } launcher_on_failure;
 
 typedef struct launcher_cluster_options {
-    int ranks;              /* of the first start */
-    int min;                /* 0: not given, so 1 */
-    int max;                /* 0: not given, so `ranks` */
+    int ranks;              /* the ranks of the first start */
+    int min;                /* the fewest ranks of a start; 0: not given, so 1 */
+    int max;                /* the most ranks of a start; 0: not given, so `ranks` */
     const char *hosts_file; /* NULL: none */
     bool in_slurm;          /* without a hosts_file: use the job's nodes */
     bool evenly;            /* fill hosts evenly, not one after the other */
@@ -44,11 +44,12 @@ typedef struct cluster_host {
     char *name;
     int slots;
     int dead;         /* slots whose rank died (shrink) */
-    slot_level level; /* the first level that uses it: SOUND, FAILING or NO_ANSWER */
-    int in_a_row;     /* starts in a row in which it failed */
+    slot_level level; /* the first level that uses the host: LEVEL_SOUND, LEVEL_FAILING or
+                         LEVEL_NO_ANSWER */
+    int in_a_row;     /* starts in a row in which the host failed */
     int used;         /* ranks in the last start */
     int failed;       /* ranks that died on their own in the last start */
-    bool lost;        /* it did not answer in the last start */
+    bool lost;        /* the host did not answer in the last start */
     int planned;      /* ranks in the start that is being planned */
 } cluster_host;
 
@@ -64,7 +65,7 @@ typedef struct launcher_cluster {
     bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number of
                                 ranks was left to try */
     bool resized;            /* a resize has set the goal */
-    int failures;            /* in a row */
+    int failures;            /* failures in a row, with no newer step published between them */
     bool placed;             /* a start has been placed */
     char *text;              /* the contents of the host file that are in use */
     char *seen;              /* new contents that only the last check has found; NULL: none */
