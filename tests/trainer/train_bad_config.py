@@ -154,7 +154,7 @@ def test_a_dry_run_describes_a_resume():
             _, err = train(ranks, "good.json", "--dry-run", override, expect=status)
             check(text in messages(err)[-1], f"{override}: {err}")
     _, err = train(2, "good.json", "--dry-run", "train_batch_size=12")
-    check("warning: the checkpoint was saved with train_batch_size 14, the run continues with 12" in err, err)
+    check("warning: the checkpoint was saved with train_batch_size 14, but the run continues with 12" in err, err)
 
 
 def test_a_dry_run_checks_init():

@@ -47,7 +47,7 @@ def test_a_checkpoint_holds_fp32():
 def test_a_resume_reports_a_change_of_the_type():
     cases.use(runs)
     _, err = train(2, over("on2", enabled=False), "max_steps=4")
-    check("saved with bf16.enabled true, the run continues with false" in err, err)
+    check("saved with bf16.enabled true, but the run continues with false" in err, err)
     _, err = train(1, over("on3"), "max_steps=4")
     check("saved with bf16" not in err, err)
 

@@ -58,7 +58,7 @@ def test_fewer_samples_are_a_warning():
 def test_the_ring_is_a_warning():
     cases.use(trained)
     err = resumed("ring", 3, zero_optimization={"ring": True})
-    check("saved with zero_optimization.ring false, the run continues with true" in err, err)
+    check("saved with zero_optimization.ring false, but the run continues with true" in err, err)
 
 
 def test_other_evaluation_data_are_a_warning():

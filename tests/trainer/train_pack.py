@@ -93,7 +93,7 @@ def test_a_resume_without_packing_is_a_warning():
     cases.use(one_rank)
     configured("on-1", {"pack": False})
     _, err = train(1, "config.json", "max_steps=7")
-    check("the checkpoint was saved with data.pack true, the run continues with false" in err, err)
+    check("the checkpoint was saved with data.pack true, but the run continues with false" in err, err)
 
 
 def test_a_plan_has_more_memory_for_packed_samples():
