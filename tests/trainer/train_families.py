@@ -108,7 +108,7 @@ def test_data_that_do_not_fit_the_model_are_refused():
     make_text()
     c = config(model=MODELS["mlp"], checkpoint={"dir": "none"}, optimizer={})
     for overrides, text in (
-            ([], "data.type: text gives tokens, the model takes images or vectors"),
+            ([], "data.type: text gives tokens, but the model takes images or vectors"),
             (["data.type=safetensors", f"data.path={GOLDEN}/gpt2/golden.safetensors"],
              "has no tensor pixel_values"),
             (["model.sizes=[767,10]", "data.type=safetensors", f"data.path={BATCH['path']}",
