@@ -55,7 +55,7 @@ def test_records_that_are_too_long_or_missing_are_refused():
     cases.use(records)
     configured("refused", sequence_length=16)
     _, err = train(1, "config.json", expect=2)
-    check("all.safetensors: record" in err and "set it to" in err and err.count("\n") == 1, err)
+    check("all.safetensors: record" in err and "set data.sequence_length to" in err and err.count("\n") == 1, err)
     configured("refused", eval_path="nowhere")
     _, err = train(1, "config.json", expect=2)
     check("data.eval_path: cannot read nowhere" in err and not os.path.exists("refused"), err)
