@@ -75,7 +75,7 @@ static void what_is_refused(const scratch *s) {
     check_same_failure(save_one(s, "/model/w", -1, -1, &failure), DCP_ERR_ARG, &failure, "-1 sha");
     check_same_failure(save_one(s, "/model/w", 100000, -1, &failure), DCP_ERR_ARG, &failure, "100");
     check_same_failure(save_one(s, "/model/w", s->size, s->size, &failure), DCP_ERR_ARG, &failure,
-                       "/model/w: its box of rank");
+                       "/model/w: its box is for shard");
     SUCCEEDS(save_one(s, "/model/w", 3 * s->size, 2 * s->size, err));
 }
 
