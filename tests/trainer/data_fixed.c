@@ -91,7 +91,7 @@ static void says_what_is_wrong(void **state) {
     refuses(&tokens, "has no tensor input_ids");
     put("{\"pixel_values\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,24]}}", 0, good,
         ROWS);
-    refuses(&vector, "pixel_values is I64, not F32");
+    refuses(&vector, "pixel_values is I64, but must be F32");
     put("{\"labels\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,24]}}", 0, good, ROWS);
     refuses(&image, "has no tensor pixel_values");
 }
@@ -102,7 +102,7 @@ static void tells_kinds_apart(void **state) {
     data *d = NULL;
     dcp_error err = {0};
     assert_int_equal(data_open(&o, &d, &err), DCP_ERR_ARG);
-    assert_non_null(strstr(err.message, "text gives tokens, the model takes images"));
+    assert_non_null(strstr(err.message, "text gives tokens, but the model takes images"));
 }
 
 static int make_file(void **state) {

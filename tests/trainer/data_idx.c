@@ -164,7 +164,7 @@ static void says_what_is_wrong(void **state) {
         {IMAGES_FILE, "4294967295 x 4294967295 x 4294967295 elements", 4,
          BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), 0},
         {IMAGES_FILE, "0 x 4 x 4", 4, BYTES("\0\0\0\0"), 0},
-        {IMAGES_FILE, "is 2 x 8; the model takes 1 x 4 x 4", 8, BYTES("\0\0\0\x02\0\0\0\x08"), 0},
+        {IMAGES_FILE, "is 2 x 8, but the model takes 1 x 4 x 4", 8, BYTES("\0\0\0\x02\0\0\0\x08"), 0},
         {LABELS_FILE, "holds 26 images, but bad-labels-idx1 holds 25 labels", 7, BYTES("\x19"), 33},
         {LABELS_FILE, "holds 33 bytes, but its header describes 26 elements", 0, BYTES(""), 33},
         {LABELS_FILE, "the label at byte 25 is 10, but the model has only 10", 25, BYTES("\x0a"),

@@ -503,7 +503,7 @@ static void many_reasons(void **state) {
     for (int i = 0; i < 30; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), ",\"unknown_%02d\":1", i);
     strcat(text, "}");
-    assert_refused(text, DCP_ERR_UNSUPPORTED, "and 22 more");
+    assert_refused(text, DCP_ERR_UNSUPPORTED, "and 23 more");
 }
 
 /* Operations of a sample, where the parameters for which trains[unit][i] holds are trained; NULL:
