@@ -23,7 +23,7 @@ from . import _names
 from ._directory import Pin
 from ._options import SaveKeywords
 from ._paths import Path
-from .accelerate import Steps, Training
+from ._training import Steps, Training
 from .errors import Error, Status
 from .ranks import PerRank, random_state, set_random_state
 from .store import Store, load
@@ -143,7 +143,8 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         best = state.best_global_step
         if best and (best == state.global_step or best in store.steps()):
             state.best_model_checkpoint = store.path(best)
-        saved = _sections(trainer, *_training(trainer, not trainer.args.save_only_model))
+        has_rest = not trainer.args.save_only_model
+        saved = _sections(trainer, _training(trainer, has_rest), has_rest)
         if state.is_world_process_zero:  # ranks measure different times
             saved[_STATE] = _trainer_state(trainer)
         config = getattr(trainer.model, "config", None)
@@ -169,8 +170,8 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             self._steps.store().continue_from(trainer.state.global_step)
             return
         resumed.folder.cleanup()
-        training, has_rest = _training(trainer, resumed.has_rest)
-        state = _sections(trainer, training, has_rest, resumed.has_scaler)
+        training = _training(trainer, resumed.has_rest)
+        state = _sections(trainer, training, resumed.has_rest, resumed.has_scaler)
         resumed.load(self._steps.store(), state)
         training.restore(state)
         resumed.random = state.get("rng", {})
@@ -197,7 +198,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             own(trainer)
             return
         self._steps.wait()
-        training, _ = _training(trainer, False)
+        training = _training(trainer, False)
         state = training.state()
         load(path, state, only="/model/*")
         training.restore(state)
@@ -264,8 +265,8 @@ def _trainer_state(trainer: Any) -> Any:
     return found
 
 
-def _training(trainer: Any, has_rest: bool) -> tuple[Training, bool]:
-    return Training([trainer.model], [trainer.optimizer] if has_rest else []), has_rest
+def _training(trainer: Any, has_optimizer: bool) -> Training:
+    return Training([trainer.model], [trainer.optimizer] if has_optimizer else [])
 
 
 def _sections(trainer: Any, training: Training, has_rest: bool, has_scaler: bool = True) -> dict[str, Any]:
