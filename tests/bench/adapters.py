@@ -47,10 +47,8 @@ class Accelerate:
         import torch
 
         import libdcp.accelerate
-        plugin = None
-        if args.world > 1:
-            accelerate.PartialState(cpu=True).distributed_type = accelerate.DistributedType.MULTI_HPU  # for FSDP on CPUs
-            plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type=SHARDED)
+        from accelerate_ranks import force_fsdp
+        plugin = force_fsdp(state_dict_type=SHARDED) if args.world > 1 else None
         self.accelerator = accelerate.Accelerator(cpu=True, fsdp_plugin=plugin)
         model = make_model(args)
         samples = torch.utils.data.DataLoader(make_samples(args), 1)

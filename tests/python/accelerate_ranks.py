@@ -39,10 +39,11 @@ class Kept:
         self.sum, self.largest = state["sum"], state["largest"]
 
 
-def force_fsdp():
-    """accelerate uses DDP on CPUs, whatever is asked for; its own tests set the type of the accelerator's state."""
+def force_fsdp(**options):
+    """Returns a plugin for FSDP2. accelerate uses DDP on CPUs, whatever is requested; its own tests set the type of the
+    accelerator's state."""
     accelerate.PartialState(cpu=True).distributed_type = accelerate.DistributedType.MULTI_HPU
-    return accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="size_based_wrap", min_num_params=500)
+    return accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, **options)
 
 
 def make_data(world):
@@ -57,7 +58,7 @@ class Training:
     """A training whose order of samples depends on seeds only."""
 
     def __init__(self, scratch, name, options):
-        fsdp = force_fsdp() if options.get("fsdp") else None
+        fsdp = force_fsdp(auto_wrap_policy="size_based_wrap", min_num_params=500) if options.get("fsdp") else None
         self.accelerator = accelerate.Accelerator(
             cpu=True, fsdp_plugin=fsdp, step_scheduler_with_optimizer=False,
             project_config=accelerate.utils.ProjectConfiguration(**options.get("project", {})),

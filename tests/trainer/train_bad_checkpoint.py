@@ -58,7 +58,7 @@ def test_other_settings_are_warnings():
             ("gradient_clipping=0.5", "gradient_clipping 1.0, but the run continues with 0.5"),
             ("optimizer.params.betas=[0.8,0.95]",
              "optimizer.params.betas [0.9,0.95], but the run continues with [0.8,"),
-            ("optimizer.params.eps=1e-7", "optimizer.params.eps 1e-8, the run"),
+            ("optimizer.params.eps=1e-7", "optimizer.params.eps 1e-8, but the run continues with 1e-7"),
             ("optimizer.params.weight_decay=0", "optimizer.params.weight_decay 0.1, but the run continues with 0.0"),
             ("optimizer.params.no_decay=[]", 'optimizer.params.no_decay ["*norm*"], but the run continues with []')):
         _, err = train(1, short, override, "checkpoint.resume=kept", fresh_dir, "max_steps=5",

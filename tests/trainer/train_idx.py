@@ -61,10 +61,10 @@ def test_models_learn_with_the_same_bits_on_any_ranks():
 CASES = [
     ("vit.json", ["data.path=nowhere"], "data.path: cannot read nowhere"),
     ("vit.json", ["data.path=images/train-labels-idx1-ubyte"], "data.path: "),
-    ("vit.json", ["model.image_size=16"], "is 8 x 8; the model takes 1 x 16 x 16 (channels, height, width)"),
+    ("vit.json", ["model.image_size=16"], "is 8 x 8, but the model takes 1 x 16 x 16 (channels, height, width)"),
     ("vit.json", ["model.num_channels=3"], "the model takes 3 x 8 x 8"),
     ("vit.json", ["model.num_labels=2"], ", but the model has only 2 classes"),
-    ("mlp.json", ["model.sizes=[63,4]"], "is 8 x 8; the model takes 63"),
+    ("mlp.json", ["model.sizes=[63,4]"], "is 8 x 8, but the model takes 63"),
     ("mlp.json", ["data.eval_path=nowhere"], "data.eval_path: cannot read nowhere"),
     ("mlp.json", ["data.type=text"], "data.type: text gives"),
 ]

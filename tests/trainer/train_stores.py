@@ -135,9 +135,9 @@ def test_a_dry_run_names_the_newest_step():
 def test_redundancy_that_one_domain_cannot_have_is_refused():
     _, whole = cases.use(more_ranks)
     _, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
-    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
+    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in at least 2 failure domains")
     _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
-    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
+    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in at least 2 failure domains")
 
 
 def test_the_run_ends_as_an_undisturbed_one():
