@@ -12,6 +12,7 @@
 #include "comm/vote.h"
 #include "core/bytes.h"
 #include "core/checks.h"
+#include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
 #include "format/folder.h"
@@ -375,13 +376,15 @@ static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     store->dir_fd = -1;
     store->nodes = 1;
     store->options = *options;
-    const char *domain = store->options.domain;
     store->options.redundancy = NULL;
     store->options.tool = strdup(options->tool ? options->tool : "libdcp");
-    store->options.domain = domain ? strdup(domain) : NULL;
+    store->options.domain = options->domain ? strdup(options->domain) : NULL;
+    store->options.keep_metric = options->keep_metric ? strdup(options->keep_metric) : NULL;
     store->dir = calloc(1, PATH_MAX);
     store->pins = store_pins_make();
-    if (store->options.tool && store->dir && store->pins && !domain == !store->options.domain)
+    if (store->options.tool && store->dir && store->pins &&
+        !options->domain == !store->options.domain &&
+        !options->keep_metric == !store->options.keep_metric)
         return store;
     dcp_store_close(store);
     return NULL;
@@ -445,6 +448,14 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
     return status;
 }
 
+/* Returns a checksum of what decides which steps remain in addition to the newest ones. */
+static uint64_t hash_policies(const dcp_store_options *o) {
+    const uint64_t numbers[] = {o->keep_every, o->keep_seconds, o->keep_best, o->keep_highest != 0};
+    const char *metric = o->keep_metric ? o->keep_metric : "";
+    const uint64_t raw = core_crc64_raw(~0ULL, numbers, sizeof numbers);
+    return core_crc64_raw(raw, metric, strlen(metric));
+}
+
 /* Checks the options that must be the same on all ranks of a private store. */
 static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
     const bool is_private = store->options.private_dirs != 0;
@@ -453,6 +464,8 @@ static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_e
     comm_vote_same(&v, "keep", is_private ? store->options.keep : 0);
     comm_vote_same(&v, "replace", is_private && store->options.replace);
     comm_vote_same(&v, "keep_latest", is_private && store->options.keep_latest);
+    comm_vote_same_hash(&v, "the members keep_every to keep_metric",
+                        is_private ? hash_policies(&store->options) : 0);
     comm_vote_same_hash(&v, "redundancy", (uint64_t)spec->kind << 32 | (uint64_t)spec->lost);
     return comm_vote_run(store->comm, &v, DCP_OK, err);
 }
@@ -495,6 +508,7 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     if (!status) status = core_path_check(NULL, dir, err);
     if (!status) status = core_option_check_text("dcp_store_options.tool", own.tool, err);
     if (!status) status = core_option_check_text("the domain", own.domain, err);
+    if (!status) status = store_retention_check(&own, err);
     status = comm_agree(comm, status, err);
     if (status == DCP_OK) status = open_store(store, dir, own.redundancy, err);
     if (status != DCP_OK) {
@@ -522,6 +536,7 @@ void dcp_store_close(dcp_store *store) {
     redundancy_groups_free(store->groups);
     free((char *)store->options.tool);
     free((char *)store->options.domain);
+    free((char *)store->options.keep_metric);
     free(store->host_names);
     free(store->dir);
     store_pins_free(store->pins);

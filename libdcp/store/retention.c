@@ -9,13 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <jansson.h>
 
 #include "comm/comm.h"
 #include "comm/vote.h"
+#include "core/checks.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/tier.h"
+#include "format/about.h"
 #include "format/folder.h"
 #include "format/hold.h"
 #include "io/entries.h"
@@ -324,8 +329,137 @@ bool store_is_pinned(const dcp_store *store, uint64_t step) {
     return is_pinned;
 }
 
-/* Returns true if retention removes the step. An abandoned step counts as older than a complete one
- * of the same number. */
+int store_retention_check(const dcp_store_options *o, dcp_error *err) {
+    const bool adds = o->keep_every || o->keep_seconds || o->keep_best;
+    if (adds && o->keep == 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "keep_every, keep_seconds and keep_best have no effect with keep = 0, "
+                         "which keeps all steps: set keep to the number of newest steps to keep");
+    if (o->keep_best && !(o->keep_metric && *o->keep_metric))
+        return core_fail(err, DCP_ERR_ARG,
+                         "keep_best %u needs keep_metric, the member of about.json with a step's "
+                         "value",
+                         (unsigned)o->keep_best);
+    return core_option_check_text("keep_metric", o->keep_metric, err);
+}
+
+/* Steps that remain in addition to the newest ones, because of their time or metric. */
+
+/* A complete step, with what its about.json says. */
+typedef struct candidate {
+    uint64_t step;
+    bool has_time, has_metric;
+    bool remains;
+    int64_t time; /* seconds since 1970 */
+    double metric;
+} candidate;
+
+/* Reads a time such as "2026-11-28T09:30:00Z". */
+static bool parse_time(const char *text, int64_t *seconds) {
+    struct tm utc = {0};
+    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%SZ", &utc) : NULL;
+    if (!end || *end) return false;
+    *seconds = timegm(&utc);
+    return true;
+}
+
+/* A damaged or missing about.json has neither a time nor a metric. A step with an about.json that
+ * can't be read at the moment remains. */
+static void read_candidate(const dcp_store *store, const char *name, candidate *c) {
+    char path[PATH_MAX];
+    json_t *about = NULL;
+    dcp_error why = {0};
+    snprintf(path, sizeof path, "%s/%s", store->dir, name);
+    const int status = format_about_parse(path, &about, &why);
+    if (core_fail_is_unread(status)) {
+        c->remains = true;
+        store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
+    }
+    const char *metric = store->options.keep_metric;
+    const json_t *value = metric ? json_object_get(about, metric) : NULL;
+    c->has_time = parse_time(json_string_value(json_object_get(about, "time")), &c->time);
+    c->has_metric = json_is_number(value);
+    c->metric = json_number_value(value);
+    json_decref(about);
+}
+
+/* The candidates are in ascending order. The distances are absolute, so a clock that was wrong for
+ * a while makes no gap. */
+static void mark_spaced(candidate *list, size_t n, uint64_t seconds) {
+    const candidate *last = NULL;
+    for (size_t i = 0; i < n && seconds; i++) {
+        candidate *c = &list[i];
+        if (!c->has_time || (last && (uint64_t)llabs(c->time - last->time) < seconds)) continue;
+        c->remains = true;
+        last = c;
+    }
+}
+
+static void mark_best(candidate *list, size_t n, uint32_t best, bool highest) {
+    for (uint32_t marked = 0; marked < best; marked++) {
+        candidate *found = NULL;
+        for (candidate *c = list; c < list + n; c++)
+            if (c->has_metric &&
+                (!found || (highest ? c->metric >= found->metric : c->metric <= found->metric)))
+                found = c;
+        if (!found) return;
+        found->remains = true;
+        found->has_metric = false; /* the next round searches among the others */
+    }
+}
+
+/* Sets *out to the numbers of the steps that remain, which the caller frees. */
+static int choose(const dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n_out,
+                  dcp_error *err) {
+    const dcp_store_options *options = &store->options;
+    candidate *list = calloc(k->n + 1, sizeof *list);
+    uint64_t *steps = malloc((k->n + 1) * sizeof *steps);
+    size_t n = 0;
+    *out = steps;
+    if (!list || !steps) {
+        free(list);
+        return core_fail_memory(err, k->n * sizeof *list);
+    }
+    for (size_t i = 0; i < k->n; i++) {
+        if (k->steps[i].kind != DCP_STEP_COMPLETE) continue;
+        list[n].step = k->steps[i].step;
+        read_candidate(store, k->steps[i].name, &list[n++]);
+    }
+    mark_spaced(list, n, options->keep_seconds);
+    mark_best(list, n, options->keep_best, options->keep_highest != 0);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].remains) steps[(*n_out)++] = list[i].step;
+    free(list);
+    return DCP_OK;
+}
+
+/* Collective if there are several nodes: rank 0's choice is that of all ranks. */
+static int agree_on_choice(dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n,
+                           dcp_error *err) {
+    const bool decides = store->comm->rank == 0;
+    int status = DCP_OK;
+    *out = NULL;
+    *n = 0;
+    if (!store->options.keep_seconds && !store->options.keep_best) return DCP_OK;
+    if (decides) status = choose(store, k, out, n, err);
+    if (store->nodes == 1) return status;
+    status = comm_agree(store->comm, status, err);
+    if (!status) status = comm_broadcast(store->comm, n, sizeof *n, 0, err);
+    if (!status && !decides && !(*out = malloc((*n + 1) * sizeof **out)))
+        status = core_fail_memory(err, *n * sizeof **out);
+    status = comm_agree(store->comm, status, err);
+    return status ? status : comm_broadcast(store->comm, *out, *n * sizeof **out, 0, err);
+}
+
+static bool is_chosen(const dcp_store *store, uint64_t step, const uint64_t *chosen, uint64_t n) {
+    if (store->options.keep_every && step % store->options.keep_every == 0) return true;
+    for (uint64_t i = 0; i < n; i++)
+        if (chosen[i] == step) return true;
+    return false;
+}
+
+/* Returns true if retention removes the step, unless it is chosen. An abandoned step counts as
+ * older than a complete one of the same number. */
 static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return false;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
@@ -335,15 +469,20 @@ static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t o
 }
 
 int store_retain(dcp_store *store, uint64_t published, const store_retention *k, dcp_error *err) {
-    uint64_t oldest;
+    uint64_t oldest, *chosen = NULL, n = 0;
     bool found;
     dcp_error local;
     if (store->options.keep == 0) return DCP_OK;
     int status = find_oldest_to_keep(store, k, published, &oldest, &found, err);
-    for (size_t i = 0; i < k->n && !status && found; i++)
-        if (is_outlived(store, &k->steps[i], oldest) &&
-            remove_step(store, &k->steps[i], &local) != DCP_OK)
+    if (!status) status = agree_on_choice(store, k, &chosen, &n, err);
+    for (size_t i = 0; i < k->n && !status && found; i++) {
+        const dcp_step *step = &k->steps[i];
+        if (!is_outlived(store, step, oldest)) continue;
+        if (step->kind == DCP_STEP_COMPLETE && is_chosen(store, step->step, chosen, n)) continue;
+        if (remove_step(store, step, &local) != DCP_OK)
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
+    }
+    free(chosen);
     return status;
 }
 

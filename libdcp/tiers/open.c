@@ -20,7 +20,9 @@ static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err)
     out->given.domain = NULL;
     out->given.path = strdup(given->path);
     out->given.redundancy = strdup(given->redundancy ? given->redundancy : "none");
-    if (out->given.path && out->given.redundancy) return DCP_OK;
+    out->given.keep_metric = given->keep_metric ? strdup(given->keep_metric) : NULL;
+    if (out->given.path && out->given.redundancy && !given->keep_metric == !out->given.keep_metric)
+        return DCP_OK;
     return core_fail_memory(err, strlen(given->path));
 }
 
@@ -60,7 +62,12 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .log_ctx = options->log_ctx,
                                      .take_over = options->take_over,
                                      .stripe_count = t->given.stripe_count,
-                                     .stripe_bytes = t->given.stripe_bytes};
+                                     .stripe_bytes = t->given.stripe_bytes,
+                                     .keep_every = t->given.keep_every,
+                                     .keep_seconds = t->given.keep_seconds,
+                                     .keep_best = t->given.keep_best,
+                                     .keep_highest = t->given.keep_highest,
+                                     .keep_metric = t->given.keep_metric};
     int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
     if (status) return status;
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
@@ -121,6 +128,7 @@ static void close_tier(tier *t) {
     free(t->domain);
     free((char *)t->given.path);
     free((char *)t->given.redundancy);
+    free((char *)t->given.keep_metric);
 }
 
 /* Waits for the save in flight and all fillings. A forked process must not do this, since it has

@@ -102,14 +102,15 @@ static uint64_t print_of(const dcp_tier *list, size_t n) {
     uint64_t raw = core_crc64_raw(~0ULL, &n, sizeof n);
     for (size_t i = 0; i < n; i++) {
         const char *redundancy = list[i].redundancy ? list[i].redundancy : "";
-        uint64_t what[] = {list[i].every,
-                           list[i].keep,
-                           list[i].is_private != 0,
-                           list[i].layout,
-                           (uint64_t)list[i].stripe_count,
-                           list[i].stripe_bytes};
+        const char *metric = list[i].keep_metric ? list[i].keep_metric : "";
+        uint64_t what[] = {
+            list[i].every,           list[i].keep,      list[i].keep_every,
+            list[i].keep_seconds,    list[i].keep_best, list[i].keep_highest != 0,
+            list[i].is_private != 0, list[i].layout,    (uint64_t)list[i].stripe_count,
+            list[i].stripe_bytes};
         raw = core_crc64_raw(raw, what, sizeof what);
         raw = core_crc64_raw(raw, redundancy, strlen(redundancy) + 1);
+        raw = core_crc64_raw(raw, metric, strlen(metric) + 1);
     }
     return raw;
 }

@@ -61,6 +61,27 @@ typedef struct dcp_store_options {
      * the ranks that write. If both members are 0 and the directory has a layout of its own (lfs
      * setstripe), files have that layout. */
     uint64_t stripe_bytes;
+    /* Which steps remain in addition to the newest `keep`; these members require `keep`. A step
+     * remains while at least one of them applies.
+     *
+     * keep_every    steps whose numbers are multiples of it, such as 1,000; 0: none
+     * keep_seconds  the first step, and each later one that was saved at least this many seconds
+     *               after the previous one that remained for this reason; 0: none. The time is
+     *               that in about.json.
+     * keep_best     this number of steps with the best values of keep_metric; 0: none. Of equal
+     *               values the newer step's is the better one.
+     * keep_metric   the member of about.json with a step's value, a number, which a save passes in
+     *               dcp_save_options.about_json: {"eval_loss": 2.25}. A step without one, or with
+     *               another type, is not among the best. Required by keep_best.
+     * keep_highest  nonzero: the highest values are the best, as of an accuracy; 0: the lowest
+     *
+     * A step whose about.json cannot be read at the moment remains, which is logged. In a private
+     * store, what rank 0's node has recorded decides. */
+    uint64_t keep_every;
+    uint64_t keep_seconds;
+    uint32_t keep_best;
+    int keep_highest;
+    const char *keep_metric;
 } dcp_store_options;
 #define DCP_STORE_OPTIONS_INIT DCP_SIZED(dcp_store_options)
 
@@ -76,12 +97,15 @@ typedef struct dcp_store_options {
  * DCP_ERR_BUSY: another writer holds the store, or may hold it; the message names its host and pid,
  * and says what can be done. Also if two hosts pass one shared directory as private.
  * DCP_ERR_MISMATCH: private_dirs is set on some ranks only; or, for a private store, ranks pass
- * different values of `keep`, `replace`, `keep_latest` or `redundancy`.
+ * different values of `keep`, `replace`, `keep_latest`, `redundancy` or a member that begins with
+ * `keep_`.
  * DCP_ERR_ARG: `redundancy` is none of the values above, or is set for a shared store. Or it
  * requires more failure domains, or ranks that are spread more evenly over them; the message says
  * how many there are and how many are required, since the library never provides less redundancy
  * than was requested. Or some ranks name a domain and others do not. Or ranks with the same
- * directory name different domains. Or `dir` is a file, or its path leads through a file.
+ * directory name different domains. Or `dir` is a file, or its path leads through a file. Or
+ * keep_every, keep_seconds or keep_best is set although `keep` is 0, so all steps remain anyway; or
+ * keep_best is set without keep_metric.
  * DCP_ERR_IO: the directory is not writable. Or about.json of a private store's step, or of a
  * shared store's newest step, could not be read, so it is unknown whether the steps still belong to
  * the run.

@@ -26,6 +26,12 @@ typedef struct dcp_tier {
     const char *domain;
     int64_t stripe_count;  /* as in dcp_store_options */
     uint64_t stripe_bytes; /* as in dcp_store_options */
+    /* As in dcp_store_options. */
+    uint64_t keep_every;
+    uint64_t keep_seconds;
+    uint32_t keep_best;
+    int keep_highest;
+    const char *keep_metric;
 } dcp_tier;
 #define DCP_TIER_INIT DCP_SIZED(dcp_tier)
 

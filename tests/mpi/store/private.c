@@ -40,15 +40,20 @@ static dcp_store *open_private(const scratch *s, const char *name, uint32_t keep
     return store;
 }
 
-static int save_layout(const scratch *s, dcp_store *store, const given *g, uint64_t step,
-                       dcp_layout layout, dcp_error *err) {
+static int save_options(const scratch *s, dcp_store *store, const given *g, uint64_t step,
+                        dcp_save_options options, dcp_error *err) {
     held h;
-    dcp_save_options options = {.size = sizeof options, .layout = layout};
+    options.size = sizeof options;
     held_make(&h, g, ROWS, s->rank, s->size, 1);
     int status = dcp_save(store, step, h.state, GIVEN_JSON, &options, NULL, err);
     held_free(&h);
     MPI_Barrier(MPI_COMM_WORLD); /* leaders may still remove old steps when others have returned */
     return status;
+}
+
+static int save_layout(const scratch *s, dcp_store *store, const given *g, uint64_t step,
+                       dcp_layout layout, dcp_error *err) {
+    return save_options(s, store, g, step, (dcp_save_options){.layout = layout}, err);
 }
 
 static void save(const scratch *s, dcp_store *store, const given *g, uint64_t step) {
@@ -69,6 +74,35 @@ static void check_steps(const scratch *s, const char *name, const char *expected
     if (strcmp(found, expected)) fprintf(stderr, "%s, not %s\n", found, expected);
     CHECK(!strcmp(found, expected));
     MPI_Barrier(MPI_COMM_WORLD); /* so that no rank changes them in the meantime */
+}
+
+/* The nodes keep the same steps, also if one of them has lost a step's value. */
+static void nodes_keep_the_same_best_steps(const scratch *s, const given *g) {
+    static const char *const members[] = {"{\"loss\": 2}", "{\"loss\": 1}", "{\"loss\": 3}",
+                                          "{\"loss\": 4}"};
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    dcp_store *store = NULL;
+    dcp_store_options options = {.size = sizeof options, .keep = 1, .private_dirs = 1};
+    options.keep_best = 1, options.keep_metric = "loss";
+    own_dir(s, "best", dir);
+    SUCCEEDS(dcp_store_open(s->comm, dir, &options, &store, err));
+    for (uint64_t step = 1; step <= 4; step++) {
+        if (step == 4 && s->rank == s->size - 1 && s->size > 1) {
+            snprintf(path, sizeof path, "%s/step-00000002/about.json", dir);
+            CHECK(!unlink(path));
+        }
+        SUCCEEDS(save_options(
+            s, store, g, step,
+            (dcp_save_options){.layout = DCP_LAYOUT_SHARDED, .about_json = members[step - 1]},
+            err));
+    }
+    check_steps(s, "best", "c2 c4");
+    dcp_store_close(store);
+    dcp_error error;
+    options.keep_best = s->rank == s->size - 1 ? 2 : 1;
+    const int expected = s->size > 1 ? DCP_ERR_MISMATCH : DCP_OK;
+    CHECK(dcp_store_open(s->comm, dir, &options, &store, &error) == expected);
+    if (s->size == 1) dcp_store_close(store);
 }
 
 /* A node's folder alone: nothing of it is damaged, and it does not stand for an older step. If a
@@ -311,6 +345,7 @@ int main(int argc, char **argv) {
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     files_lie_with_their_ranks(&s, &g);
+    nodes_keep_the_same_best_steps(&s, &g);
     part_is_no_damage(&s, &g);
     what_is_refused(&s, &g);
     nodes_keep_the_same_steps(&s, &g);

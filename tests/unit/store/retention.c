@@ -1,7 +1,25 @@
 /* Which steps are kept: `keep`, the newest intact one, and how long abandoned ones exist. */
 #include "store/retention.h"
+#include <errno.h>
+#include <sys/syscall.h>
+
+#include "core/crc64.h"
 #include "store/publication.h"
 #include "support/store_fixture.h"
+
+static const char *unread_file; /* it cannot be opened; NULL: none */
+
+/* Replaces the C library's function. */
+int openat(int folder, const char *path, int flags, ...) {
+    va_list args;
+    va_start(args, flags);
+    const unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    if (!unread_file || strcmp(path, unread_file))
+        return (int)syscall(SYS_openat, folder, path, flags, mode);
+    errno = EIO;
+    return -1;
+}
 
 static void keep_counts_complete_steps(void **state) {
     struct scratch *s = *state;
@@ -149,6 +167,131 @@ static void removal_does_not_follow_links(void **state) {
     dcp_store_close(store);
 }
 
+/* Opens the store with the policies in `o`. */
+static dcp_store *open_with(struct scratch *s, dcp_store_options o) {
+    dcp_store *store = NULL;
+    dcp_error err = {0};
+    o.size = sizeof o, o.log = keep_line, o.log_ctx = s;
+    if (dcp_store_open(s->comm, s->dir, &o, &store, &err) != DCP_OK) fail_msg("%s", err.message);
+    return store;
+}
+
+/* Publishes a step with the given members in its about.json. */
+static void publish_members(dcp_store *store, uint64_t step, const char *members) {
+    char tmp[PATH_MAX];
+    assert_int_equal(store_begin(store, step, tmp, NULL), DCP_OK);
+    assert_int_equal(finish_and_publish(store, step, members, NULL), DCP_OK);
+}
+
+static void multiples_stay(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_with(s, (dcp_store_options){.keep = 2, .keep_every = 4});
+    publish_all(store, 1, 13);
+    assert_steps(s, "c4 c8 c12 c13");
+    dcp_store_close(store);
+}
+
+static void the_best_steps_stay(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store =
+        open_with(s, (dcp_store_options){.keep = 1, .keep_best = 2, .keep_metric = "loss"});
+    publish_members(store, 1, "{\"loss\": 3}");
+    publish_members(store, 2, "{\"loss\": 1.5}");
+    publish_members(store, 3, "{\"loss\": \"0\"}"); /* no number */
+    publish_members(store, 4, "{\"loss\": 2.5, \"other\": 0}");
+    publish_members(store, 5, NULL);
+    assert_steps(s, "c2 c4 c5");
+    publish_members(store, 6, "{\"loss\": 2.5}"); /* of equal ones the newer one stays */
+    publish_members(store, 7, NULL);
+    assert_steps(s, "c2 c6 c7");
+    publish_members(store, 8, "{\"loss\": -1}");
+    publish_members(store, 9, "{\"loss\": 9}");
+    assert_steps(s, "c2 c8 c9");
+    dcp_store_close(store);
+    store = open_with(s, (dcp_store_options){
+                             .keep = 1, .keep_best = 1, .keep_metric = "loss", .keep_highest = 1});
+    publish_members(store, 10, "{\"loss\": 4}");
+    assert_steps(s, "c9 c10");
+    dcp_store_close(store);
+}
+
+/* Sets the time in the step's about.json, and its checksum. */
+static void set_time(const struct scratch *s, uint64_t step, const char *time) {
+    char path[200], text[4096] = "", digits[17];
+    snprintf(path, sizeof path, "%s/step-%08llu/about.json", s->dir, (unsigned long long)step);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    memcpy(strstr(text, "\"time\": \"") + 9, time, strlen(time));
+    char *sum = strstr(text, "\"crc64\": \"") + 10;
+    memcpy(sum, "0000000000000000", 16);
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)core_crc64(text, strlen(text)));
+    memcpy(sum, digits, 16);
+    write_text(path, text);
+}
+
+static void steps_far_apart_in_time_stay(void **state) {
+    static const char *const times[] = {"2026-01-01T00:00:00Z", "2026-01-01T00:59:59Z",
+                                        "2026-01-01T01:00:00Z", "2026-01-01T01:59:59Z",
+                                        "2026-01-01T03:30:00Z", "2026-01-01T04:00:00Z"};
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 1, 6);
+    dcp_store_close(store);
+    for (uint64_t step = 1; step <= 6; step++) set_time(s, step, times[step - 1]);
+    store = open_with(s, (dcp_store_options){.keep = 1, .keep_seconds = 3600});
+    assert_int_equal(retain_after(store, 6), DCP_OK);
+    assert_steps(s, "c1 c3 c5 c6");
+    assert_int_equal(retain_after(store, 6), DCP_OK); /* the same again */
+    assert_steps(s, "c1 c3 c5 c6");
+    dcp_store_close(store);
+}
+
+/* A damaged about.json has no value. One that cannot be read may have the best. */
+static void a_step_whose_value_is_unread_stays(void **state) {
+    struct scratch *s = *state;
+    char path[200];
+    dcp_store *store = open_store(s, 0, 0);
+    for (uint64_t step = 1; step <= 4; step++) publish_members(store, step, "{\"loss\": 1}");
+    dcp_store_close(store);
+    snprintf(path, sizeof path, "%s/step-00000001/about.json", s->dir);
+    write_text(path, "damaged");
+    snprintf(path, sizeof path, "%s/step-00000002/about.json", s->dir);
+    unread_file = path;
+    store = open_with(s, (dcp_store_options){.keep = 1, .keep_best = 1, .keep_metric = "loss"});
+    assert_int_equal(retain_after(store, 4), DCP_OK);
+    unread_file = NULL;
+    assert_steps(s, "c2 c4");
+    assert_non_null(strstr(s->log, "an old step stays: "));
+    assert_int_equal(retain_after(store, 4), DCP_OK); /* now 2 has only the value that 4 has, too */
+    assert_steps(s, "c4");
+    dcp_store_close(store);
+}
+
+static void policies_without_effect_are_refused(void **state) {
+    struct scratch *s = *state;
+    const struct {
+        dcp_store_options options;
+        const char *says;
+    } cases[] = {
+        {{.keep_every = 5}, "set keep to the number of newest steps"},
+        {{.keep_seconds = 5}, "set keep to the number of newest steps"},
+        {{.keep_best = 5, .keep_metric = "loss"}, "set keep to the number of newest steps"},
+        {{.keep = 1, .keep_best = 5}, "keep_best 5 needs keep_metric"},
+        {{.keep = 1, .keep_best = 5, .keep_metric = ""}, "keep_best 5 needs keep_metric"},
+        {{.keep = 1, .keep_best = 5, .keep_metric = "\xff"}, "keep_metric is not UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dcp_store_options options = cases[i].options;
+        dcp_store *store = NULL;
+        dcp_error err = {0};
+        options.size = sizeof options;
+        assert_int_equal(dcp_store_open(s->comm, s->dir, &options, &store, &err), DCP_ERR_ARG);
+        assert_non_null(strstr(err.message, cases[i].says));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(keep_counts_complete_steps),
@@ -160,6 +303,11 @@ int main(void) {
         scratch_test(from_the_start_means_all_steps),
         scratch_test(abandoned_steps_go_when_enough_newer_ones_stand),
         scratch_test(removal_does_not_follow_links),
+        scratch_test(multiples_stay),
+        scratch_test(the_best_steps_stay),
+        scratch_test(steps_far_apart_in_time_stay),
+        scratch_test(a_step_whose_value_is_unread_stays),
+        scratch_test(policies_without_effect_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
