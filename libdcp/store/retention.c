@@ -409,7 +409,7 @@ static void mark_best(candidate *list, size_t n, uint32_t best, bool highest) {
 }
 
 /* Sets *out to the numbers of the steps that remain, which the caller frees. */
-static int choose(const dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n_out,
+static int choose_steps(const dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n_out,
                   dcp_error *err) {
     const dcp_store_options *options = &store->options;
     candidate *list = calloc(k->n + 1, sizeof *list);
@@ -441,7 +441,7 @@ static int agree_on_choice(dcp_store *store, const store_retention *k, uint64_t 
     *out = NULL;
     *n = 0;
     if (!store->options.keep_seconds && !store->options.keep_best) return DCP_OK;
-    if (decides) status = choose(store, k, out, n, err);
+    if (decides) status = choose_steps(store, k, out, n, err);
     if (store->nodes == 1) return status;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_broadcast(store->comm, n, sizeof *n, 0, err);

@@ -412,8 +412,27 @@ class Test(unittest.TestCase):
             store.save(4, state)  # including the last one
             self.assertEqual(store.steps(), [3, 4])
         self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([4], [3, 4]))
-        with self.assertRaisesRegex(ValueError, "libdcp.Tier"):
-            libdcp.Store(tiers, keep=2)
+        for name, value in (("keep", 2), ("keep_every", 5)):
+            with self.assertRaisesRegex(ValueError, f"{name}: see libdcp.Tier"):
+                libdcp.Store(tiers, **{name: value})
+
+    def test_policies_keep_more_than_the_newest_steps(self):
+        losses = [3, 1, 2, 5, 6, 7, 8, 1.5]
+        policies = {"keep": 1, "keep_best": 1, "keep_every": 5, "keep_metric": "loss"}
+        for highest, kept in ((False, [2, 5, 8]), (True, [5, 7, 8])):
+            directory = self.dir / str(highest)
+            with libdcp.Store(directory, keep_highest=highest, **policies) as store:
+                for step, loss in enumerate(losses, 1):
+                    store.save(step, {"x": np.full(3, loss)}, about={"loss": loss})
+            self.assertEqual(libdcp.steps(directory), kept)
+        first, second = self.dir / "first", self.dir / "second"
+        tiers = [libdcp.Tier(first, keep_highest=True, **policies), libdcp.Tier(second, every=2, **policies)]
+        with libdcp.Store(tiers) as store:
+            for step, loss in enumerate(losses, 1):
+                store.save_async(step, {"x": np.full(3, loss)}, about=json.dumps({"loss": loss})).wait()
+        self.assertEqual((libdcp.steps(first), libdcp.steps(second)), ([5, 7, 8], [2, 8]))
+        with self.assertRaisesRegex(libdcp.Error, "set keep to"):
+            libdcp.Store(self.dir, keep_every=2)
 
     def test_a_list_of_stores_goes_back(self):
         fast, slow = self.dir / "fast", self.dir / "slow"

@@ -60,15 +60,16 @@ class Test(unittest.TestCase):
         state = {"w": np.ones(2)}
         libdcp.save(self.dir, 1, state)
         other = self.dir.parent / "other"
-        saves = {"layout": (None, 5, "shraded"), "engine": ("x", 1), "shards": (-1, "2", 1.0, 100000), "about": (5, {}, "\udc80"),
+        saves = {"layout": (None, 5, "shraded"), "engine": ("x", 1), "shards": (-1, "2", 1.0, 100000), "about": (5, [], "\udc80"),
                  "staging_bytes": (-1, 1.5, 2**64), "replicas": ("chek", None), "make_room": ("x", None, 2),
                  "progress": (5, "x"), "json": (5, [1], "x")}
         stores = {"keep": (-1, "3", 2.0, True, 2**32), "replace": ("no", None, 2), "take_over": ("no", []),
-                  "stripe_count": (-2, "1"), "stripe_bytes": (-1, "1")}
+                  "stripe_count": (-2, "1"), "stripe_bytes": (-1, "1"), "keep_every": (-1, 1.5), "keep_seconds": (-1, "1"),
+                  "keep_best": (-1, 2**32), "keep_metric": (5, None), "keep_highest": ("no",)}
         loads = {"only": (5, [5], b"/m*", {"a": 1}, "a\0b"), "rename": (["a", "b"], {1: "x"}, {"x": 2}, "ab"),
                  "cast": ("yes", None), "strict": ("no", None), "engine": ("x",), "progress": (5,), "fall_back": ("x", None),
                  "step": ("1", True, -1, 2**64, 1.5)}
-        tiers = {"every": (-1, "1"), "keep": (-1, 1.5), "private": ("no",),
+        tiers = {"every": (-1, "1"), "keep": (-1, 1.5), "private": ("no",), "keep_best": (-1,),
                  "redundancy": (5, None, "rs2", "rs(2) ", "partners", ""), "layout": ("x", None), "domain": (5,)}
         with libdcp.Store(self.dir) as store:
             for rows, call in ((saves, lambda **given: libdcp.save(other, 2, state, **given)),

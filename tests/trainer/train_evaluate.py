@@ -3,7 +3,7 @@
 does not change training."""
 import os, shutil, signal
 from train_lib import (cases, check, config, losses, make_text, messages, metrics, Run, state,
-                       tool, train)
+                       steps, tool, train)
 
 over = {"data": {"eval_path": "other"}, "eval_every": 2, "max_steps": 5, "train_batch_size": 6,
         "scheduler": {"type": "constant", "params": {"warmup_steps": 3}}}
@@ -62,6 +62,26 @@ def test_an_evaluation_on_the_batch_of_a_step_gives_its_loss():
     train(2, config(**same, checkpoint={"dir": "same/steps"}, metrics="same/lines.jsonl"))
     for line in metrics("same/lines.jsonl"):
         check(abs(line["loss"] - line["eval_loss"]) < 1e-7 * line["loss"], f"{line}")
+
+
+def test_the_best_steps_are_kept():
+    cases.use(inputs)
+    kept = {**over, "eval_every": 1, "max_steps": 9, "optimizer": {"params": {"lr": 0.05}}}  # the losses rise again
+    for metric in ("eval_loss", "loss"):
+        train(2, config(**kept, metrics=f"{metric}.jsonl",
+                        checkpoint={"dir": metric, "keep": 1, "keep_best": 2, "keep_every": 4, "keep_metric": metric}))
+        values = {line["step"]: line[metric] for line in metrics(f"{metric}.jsonl")}
+        best = sorted(values, key=lambda step: (values[step], -step))[:2]
+        check(not {4, 8, 9} >= set(best), f"nothing is kept for its {metric}: {values}")
+        check(steps(metric) == sorted({4, 8, 9, *best}), f"{steps(metric)} are kept: {values}")
+    for overrides, says in (
+            (["keep_best=1", "keep=1"], "checkpoint.keep_best: no step has the value eval_loss"),
+            (["keep_every=5", "keep=0"], "checkpoint.keep_every: checkpoint.keep is 0"),
+            (["keep_seconds=5", "keep=0"], "checkpoint.keep_seconds: checkpoint.keep is 0")):
+        with cases.part(f"{overrides}"):
+            given = [f"checkpoint.{override}" for override in overrides]
+            _, err = train(1, config(**kept), *given, "eval_every=0", "--dry-run", expect=2)
+            check(len(messages(err)) == 1 and says in err, err)
 
 
 def test_training_on_what_is_evaluated_is_a_warning():

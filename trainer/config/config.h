@@ -62,9 +62,11 @@ typedef struct config {
     const char *offload_path; /* the folder of the file that holds them; NULL: with a GPU, the
                                  host's memory holds them */
     const char *dir, *resume;
-    uint64_t every, keep; /* for the store `dir` */
-    dcp_layout layout;    /* for the store `dir` */
-    const char *domain;   /* for stores other than `dir` that name no domain; may be NULL */
+    uint64_t every, keep;                         /* for the store `dir` */
+    uint64_t keep_every, keep_seconds, keep_best; /* for the store `dir` */
+    const char *keep_metric;                      /* the member of about.json for keep_best */
+    dcp_layout layout;                            /* for the store `dir` */
+    const char *domain; /* for stores other than `dir` that name no domain; may be NULL */
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
     const char *engine_name;

@@ -185,6 +185,23 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
 }
 
 /* Checks the conditions that involve several keys. */
+/* Checks the keys that say which steps remain in addition to the newest ones. */
+static int check_policies(const config *c, dcp_error *err) {
+    const char *key = c->keep_every ? "keep_every" : c->keep_seconds ? "keep_seconds" : "keep_best";
+    const bool evaluates = c->eval_path && c->eval_every > 0;
+    if ((c->keep_every || c->keep_seconds || c->keep_best) && c->keep == 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "checkpoint.%s: checkpoint.keep is 0, so all steps are kept anyway; set "
+                         "checkpoint.keep to the number of newest steps to keep",
+                         key);
+    if (c->keep_best && !evaluates && strcmp(c->keep_metric, "loss") != 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "checkpoint.keep_best: no step has the value %s; set data.eval_path and "
+                         "eval_every, or checkpoint.keep_metric to loss",
+                         c->keep_metric);
+    return DCP_OK;
+}
+
 static int check_together(const config *c, dcp_error *err) {
     if (c->n_sources && strcmp(c->data_type, "safetensors") == 0)
         return core_fail(
@@ -228,7 +245,7 @@ static int check_together(const config *c, dcp_error *err) {
                          "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false; set "
                          "fsdp.cpu_offload to true, or leave fsdp.offload_path out",
                          c->offload_path);
-    return DCP_OK;
+    return check_policies(c, err);
 }
 
 /* Fills the struct from c->tree. */
@@ -241,13 +258,19 @@ static void fill_struct(config *c) {
     c->n_sources = config_sources_fill(config_json_at(c->tree, "data.sources"), c->sources);
     c->n_stores =
         config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->domain, c->stores);
-    c->stores[c->n_stores++] = (dcp_tier){.size = sizeof(dcp_tier),
-                                          .path = c->dir,
-                                          .every = c->every,
-                                          .keep = (uint32_t)c->keep,
-                                          .layout = c->layout,
-                                          .stripe_count = (int64_t)c->stripe_count,
-                                          .stripe_bytes = c->stripe_bytes};
+    c->stores[c->n_stores++] =
+        (dcp_tier){.size = sizeof(dcp_tier),
+                   .path = c->dir,
+                   .every = c->every,
+                   .keep = (uint32_t)c->keep,
+                   .layout = c->layout,
+                   .stripe_count = (int64_t)c->stripe_count,
+                   .stripe_bytes = c->stripe_bytes,
+                   .keep_every = c->keep_every,
+                   .keep_seconds = c->keep_seconds,
+                   .keep_best = (uint32_t)c->keep_best,
+                   .keep_highest = strcmp(c->keep_metric, "eval_accuracy") == 0,
+                   .keep_metric = c->keep_metric};
 }
 
 /* Takes over `tree` and `model`. */

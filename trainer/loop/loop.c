@@ -137,6 +137,7 @@ static int take_step(loop *l) {
     if (status == DCP_OK && is_due) status = step_evaluate(l->t, &e, &err);
     e.done &= status == DCP_OK;
     l->t->state->owes_evaluation = is_due && !e.done;
+    step_saves_set_results(&l->saves, &r, &e);
     report_step(&l->report, &r, &e);
     if (status != DCP_OK) return end_failed(l, status, &err);
     /* the step is done, although its save may have to wait */

@@ -56,11 +56,24 @@ static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     return part + part * (uint64_t)lost / (uint64_t)(group - lost);
 }
 
+static uint64_t greatest_divisor(uint64_t a, uint64_t b) {
+    return b ? greatest_divisor(b, a % b) : a;
+}
+
+/* Returns the number of saved steps that are multiples of keep_every. */
+static uint64_t saved_multiples(const config *c, const dcp_tier *store) {
+    if (!store->keep_every || !store->every) return 0;
+    return c->max_steps / (store->every / greatest_divisor(store->every, store->keep_every)) /
+           store->keep_every;
+}
+
 /* Returns the largest number of steps that exist at the same time: one more than `keep`, because
- * the oldest step is removed only after the new one is published. */
+ * the oldest step is removed only after the new one is published, and those that remain in
+ * addition. How many remain because of keep_seconds is not known in advance. */
 static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
     const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
-    return store->keep && store->keep < saves ? (uint64_t)store->keep + 1 : saves;
+    const uint64_t kept = (uint64_t)store->keep + store->keep_best + saved_multiples(c, store);
+    return store->keep && kept < saves ? kept + 1 : saves;
 }
 
 static uint64_t steps_there(const char *path) {

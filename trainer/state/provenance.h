@@ -16,6 +16,11 @@
 #define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of the data at data.eval_path */
 
+/* Members of about.json with the values of the step, for checkpoint.keep_metric. */
+#define STATE_LOSS "loss"                   /* as in the metrics */
+#define STATE_EVAL_LOSS "eval_loss"         /* only if the step was evaluated */
+#define STATE_EVAL_ACCURACY "eval_accuracy" /* the same; only for a classifier */
+
 #define STATE_INIT "init" /* the value of `init` from which the run's weights came */
 
 enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* the size of a run's name */

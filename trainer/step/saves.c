@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "ranks/launcher.h"
 #include "ranks/log.h"
 #include "state/meta.h"
+#include "state/provenance.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
 
@@ -74,6 +76,19 @@ void step_saves_begin(step_saves *s, trainer *t) {
     if (t->rank == 0 && stat(t->c->dir, &st) == 0) s->device = st.st_dev, s->inode = st.st_ino;
     for (size_t i = 0; i < t->c->n_stores; i++) loaded_here |= dcp_tiers_has(t->stores, i, step);
     if (loaded_here) s->start_step = UINT64_MAX;
+}
+
+/* JSON has no NaN and no infinity. */
+static void set_result(json_t *about, const char *key, double value, bool is_known) {
+    if (!is_known || !isfinite(value) || json_object_set_new(about, key, json_real(value)))
+        json_object_del(about, key);
+}
+
+void step_saves_set_results(step_saves *s, const step_result *result, const step_evaluation *e) {
+    const trainer *t = s->t;
+    set_result(t->about, STATE_LOSS, result->loss, true);
+    set_result(t->about, STATE_EVAL_LOSS, e->loss, e->done);
+    set_result(t->about, STATE_EVAL_ACCURACY, e->accuracy, e->done && t->shape.tokens == 0);
 }
 
 bool step_saves_are_due(const step_saves *s) {

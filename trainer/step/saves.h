@@ -9,6 +9,9 @@
 #include <dcp/error.h>
 #include <dcp/save.h>
 
+#include "step/evaluate.h"
+#include "step/update.h"
+
 /* A run warns if saves wait for a slow rank: once, for as long as that rank remains slow. */
 
 enum { STEP_SLOW_SAVES = 2, STEP_SLOW_QUIET = 10 };
@@ -72,6 +75,10 @@ int step_saves_prepare(const trainer *t, dcp_error *err);
  * outside the run's stores, it need not be saved before it changes. If it was loaded from a faster
  * store, it still has to reach checkpoint.dir. */
 void step_saves_begin(step_saves *s, trainer *t);
+
+/* Sets what the about.json of the current step will say about it, for checkpoint.keep_metric. Not
+ * collective. */
+void step_saves_set_results(step_saves *s, const step_result *result, const step_evaluation *e);
 
 /* Returns true if a save is due: because a store is due, or because the last save failed. */
 bool step_saves_are_due(const step_saves *s);

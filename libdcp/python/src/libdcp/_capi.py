@@ -67,17 +67,21 @@ class CommOps(Sized):
                 ("threads", c.c_int), ("host_of", HOST_OF), ("exchange", EXCHANGE)]
 
 
+_POLICIES: list[tuple[str, Any]] = [("keep_every", c.c_uint64), ("keep_seconds", c.c_uint64), ("keep_best", c.c_uint32),
+                                    ("keep_highest", c.c_int), ("keep_metric", c.c_char_p)]
+
+
 class StoreOptions(Sized):
     _fields_ = [("size", c.c_size_t), ("keep", c.c_uint32), ("replace", c.c_int), ("keep_latest", c.c_int),
                 ("private_dirs", c.c_int), ("redundancy", c.c_char_p), ("tool", c.c_char_p), ("log", LOG),
                 ("log_ctx", c.c_void_p), ("take_over", c.c_int), ("domain", c.c_char_p), ("stripe_count", c.c_int64),
-                ("stripe_bytes", c.c_uint64)]
+                ("stripe_bytes", c.c_uint64), *_POLICIES]
 
 
 class TierStruct(Sized):
     _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("every", c.c_uint64), ("keep", c.c_uint32),
                 ("is_private", c.c_int), ("redundancy", c.c_char_p), ("layout", c.c_int), ("domain", c.c_char_p),
-                ("stripe_count", c.c_int64), ("stripe_bytes", c.c_uint64)]
+                ("stripe_count", c.c_int64), ("stripe_bytes", c.c_uint64), *_POLICIES]
 
 
 class TiersOptions(Sized):

@@ -143,6 +143,10 @@ def _members(name: str, value: Any) -> Any:
     return value
 
 
+def _about(name: str, value: Any) -> Any:
+    return value if isinstance(value, str) else _members(name, value)
+
+
 def _function(name: str, value: Any) -> Any:
     if not callable(value):
         raise _of_type(name, value, "a function")
@@ -157,11 +161,13 @@ _COUNT = _integer(0, 2**32 - 1)
 _WORD = _integer(0, 2**64 - 1)
 
 STRIPES: dict[str, Rule] = {"stripe_count": _integer(-1, 2**63 - 1), "stripe_bytes": _WORD}
-STORES: dict[str, Rule] = {"keep": _COUNT, "replace": _flag, "take_over": _flag, **STRIPES}
-TIERS: dict[str, Rule] = {"every": _WORD, "keep": _COUNT, "private": _flag, "redundancy": _redundancy, "layout": _word(LAYOUTS),
-                          "domain": _text, **STRIPES}
+POLICIES: dict[str, Rule] = {"keep": _COUNT, "keep_every": _WORD, "keep_seconds": _WORD, "keep_best": _COUNT,
+                             "keep_metric": _text, "keep_highest": _flag}
+STORES: dict[str, Rule] = {"replace": _flag, "take_over": _flag, **POLICIES, **STRIPES}
+TIERS: dict[str, Rule] = {"every": _WORD, "private": _flag, "redundancy": _redundancy, "layout": _word(LAYOUTS),
+                          "domain": _text, **POLICIES, **STRIPES}
 SAVES: dict[str, Rule] = {
-    "layout": _word(LAYOUTS), "engine": _word(ENGINES), "shards": _integer(0, 99999), "about": _or_none(_text),
+    "layout": _word(LAYOUTS), "engine": _word(ENGINES), "shards": _integer(0, 99999), "about": _or_none(_about),
     "staging_bytes": _WORD, "replicas": _word(REPLICAS), "make_room": _flag, "progress": _or_none(_function),
     "json": _or_none(_members), "copy": _flag, "copy_bytes": _or_none(_integer(0, 2**64 - 1))}
 LOADS: dict[str, Rule] = {

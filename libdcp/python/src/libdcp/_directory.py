@@ -152,14 +152,12 @@ class Directory:
 
     ends_alone = True  # a thread may wait for a background save
 
-    def __init__(self, comm: Comm, path: str, keep: int, replace: bool, take_over: bool, stripe_count: int,
-                 stripe_bytes: int) -> None:
+    def __init__(self, comm: Comm, path: str, keep_metric: str, **options: Any) -> None:
         self._given, self._folder = path, _paths.here()
         self._comm = comm
         self._handle = c.c_void_p()
-        options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,
-                                     take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
-        lib.store_open(comm.handle, os.fsencode(path), options, self._handle)
+        struct = _capi.StoreOptions(tool=_options.TOOL, log=_options.LOG, keep_metric=keep_metric.encode() or None, **options)
+        lib.store_open(comm.handle, os.fsencode(path), struct, self._handle)
         self._opened = _identity(self.path) if comm.rank == 0 else None
         if comm.rank == 0 and not self.steps():
             _foreign.warn(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import fnmatch
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ class SaveKeywords(TypedDict, total=False):
     layout: Layout
     engine: Engine
     shards: int
-    about: str | None
+    about: str | Mapping[str, Any] | None
     staging_bytes: int
     replicas: Replicas
     make_room: bool
@@ -185,11 +186,17 @@ def save_options(failures: Failures, options: SaveKeywords) -> _capi.SaveOptions
     return _save_options(failures, **_checked.checked("save", options, _checked.SAVES))
 
 
+def _members(about: str | Mapping[str, Any] | None) -> bytes | None:
+    if not about:
+        return None
+    return (about if isinstance(about, str) else json.dumps(dict(about))).encode()
+
+
 def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
-                 about: str | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
+                 about: str | Mapping[str, Any] | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
                  make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
     options = _capi.SaveOptions(layout=layout_number(layout), engine=_checked.ENGINES.index(engine),
-                                shards=shards, about_json=about.encode() if about else None,
+                                shards=shards, about_json=_members(about),
                                 staging_bytes=staging_bytes, replicas=REPLICAS.index(replicas),
                                 make_room=make_room)
     failures.follow(options, progress)

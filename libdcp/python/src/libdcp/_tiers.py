@@ -29,6 +29,7 @@ class Tier:
             it is set) and "{env:NAME}" a variable of its environment.
         every: due at the steps that it divides; 0: at none.
         keep: how many complete steps remain after a save; 0: all.
+        keep_every, keep_seconds, keep_best, keep_metric, keep_highest: see :class:`libdcp.Store`.
         private: each host has its own directory, which only its ranks see: in memory, for example.
         redundancy: for a private one, what its saves add so that steps survive the loss of hosts: "none", "partner" or
             "rs(K)".
@@ -46,6 +47,11 @@ class Tier:
     domain: str = ""
     stripe_count: int = 0
     stripe_bytes: int = 0
+    keep_every: int = 0
+    keep_seconds: int = 0
+    keep_best: int = 0
+    keep_metric: str = ""
+    keep_highest: bool = False
 
     def __post_init__(self) -> None:
         _paths.given(self.path, "path of a libdcp.Tier")
@@ -61,7 +67,9 @@ class Tier:
                                 keep=self.keep, is_private=self.private,
                                 redundancy=self.redundancy.encode(), layout=_options.layout_number(self.layout),
                                 domain=self.domain.encode() or None, stripe_count=self.stripe_count,
-                                stripe_bytes=self.stripe_bytes)
+                                stripe_bytes=self.stripe_bytes, keep_every=self.keep_every,
+                                keep_seconds=self.keep_seconds, keep_best=self.keep_best,
+                                keep_metric=self.keep_metric.encode() or None, keep_highest=self.keep_highest)
 
 
 class _OlderStep(Error):

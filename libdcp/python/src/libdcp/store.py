@@ -129,6 +129,9 @@ class Store:
             times as long if it dies while others connect to it by gloo, which they do when a store is opened, at its
             first asynchronous save, and in each call without a store.
         keep: how many complete steps remain after a save; 0: all.
+        keep_every, keep_seconds, keep_best: steps that remain in addition: multiples of keep_every; one per keep_seconds
+            of time; and the keep_best steps with the lowest values, or with ``keep_highest`` the highest, of
+            ``keep_metric``. A save passes the value in ``about``: ``about={"eval_loss": 2.25}``.
         replace: a save replaces an existing step, and steps older than the newest can be saved. A list does not save a
             step again into stores that have received it since the list was opened.
         take_over: on file systems without locks, take over the store even if its last writer may still be running.
@@ -144,7 +147,8 @@ class Store:
     """
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
-                 take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
+                 take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0, keep_every: int = 0,
+                 keep_seconds: int = 0, keep_best: int = 0, keep_metric: str = "", keep_highest: bool = False) -> None:
         self._saving_step = 0
         self._told_late: BaseException | None = None  # for a failed save: what the call of the next save has raised
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
@@ -157,8 +161,10 @@ class Store:
             self._comm = Comm(group)
             try:
                 with self._comm.work():
-                    self._backend = self._opened(directory, {"keep": keep, "replace": replace, "take_over": take_over,
-                                                             "stripe_count": stripe_count, "stripe_bytes": stripe_bytes})
+                    self._backend = self._opened(directory, {
+                        "keep": keep, "replace": replace, "take_over": take_over, "stripe_count": stripe_count,
+                        "stripe_bytes": stripe_bytes, "keep_every": keep_every, "keep_seconds": keep_seconds,
+                        "keep_best": keep_best, "keep_metric": keep_metric, "keep_highest": keep_highest})
                     self._unclosed = _Unclosed(self._comm, self._backend)
                     self._comm.agree(_signals.pending())
             except BaseException:
@@ -175,8 +181,9 @@ class Store:
             options = _checked.checked("libdcp.Store", given, _checked.STORES)
             if not is_list:
                 return _paths.given(cast(Path, directory), "directory", "libdcp.save(directory, step, state)"), options
-            if options["keep"] or options["stripe_count"] or options["stripe_bytes"]:
-                raise ValueError("stores of a list have their own keep, stripe_count and stripe_bytes: see libdcp.Tier")
+            own = [name for name in (*_checked.POLICIES, *_checked.STRIPES) if options[name]]
+            if own:
+                raise ValueError(f"stores of a list have their own {' and '.join(own)}: see libdcp.Tier")
             return "", options
         place, options = _agreed(self._comm, check)
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
@@ -539,7 +546,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         replicas: what to do if ranks hold different bytes of the same elements, or different values besides tensors, in
             the state or in ``json``, for the same keys: "warn" logs it, and saves the lowest rank's; "check" fails;
             "trust" does not compare.
-        engine, shards, staging_bytes, make_room, about: as in ``dcp/save.h``.
+        engine, shards, staging_bytes, make_room: as in ``dcp/save.h``.
+        about: members of the step's about.json, which says who saved it, and when; not part of the state.
         progress: called now and then with the number of bytes done and the total; an exception ends the save on all
             ranks.
 
