@@ -1,8 +1,11 @@
 """Functions that test_store_ranks.py runs on each rank; the first argument is the group."""
 
+import logging
+import threading
 import warnings
 
 import numpy as np
+import torch.distributed as dist
 
 import libdcp
 
@@ -111,6 +114,51 @@ def save_columns(group, directory, whole):
     rank, width = group.rank(), whole.shape[1] // group.size()
     mine = np.ascontiguousarray(whole[:, rank * width:(rank + 1) * width])
     libdcp.save(directory, 1, {"w": libdcp.Shard(mine, whole.shape, (0, rank * width))}, group=group, layout="sharded")
+
+
+def two_threads(group, directory, opens_in_threads, is_async):
+    """Each of two threads saves into a store of its own, with its own group; the ranks begin with different stores.
+    Returns what each store gives."""
+    groups = [dist.new_group(), dist.new_group()]
+    stores = [] if opens_in_threads else [libdcp.Store(directory / str(k), group=groups[k]) for k in range(2)]
+    begun = [threading.Event(), threading.Event()]
+    found = [None, None]
+
+    def work(k):
+        if k != dist.get_rank() % 2:
+            begun[1 - k].wait()
+        begun[k].set()
+        with stores[k] if stores else libdcp.Store(directory / str(k), group=groups[k]) as store:
+            for step in range(1, 4):
+                state = {"w": np.full(3, 10.0 * step + k), "n": 10 * step + k}
+                if is_async:
+                    store.save_async(step, state).wait()
+                else:
+                    store.save(step, state)
+            state = {"w": np.zeros(3), "n": 0}
+            found[k] = store.load(state)["step"], state["n"], state["w"].tolist()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def warnings_of_paths(group, directory):
+    """Returns what this rank logs about the paths of a store and of a load."""
+    lines = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("libdcp")
+    logger.addHandler(handler)
+    try:
+        with libdcp.Store(directory, group=group) as store:
+            store.save(1, {"w": np.ones(2)})
+        libdcp.load(directory, {"w": np.ones(2)}, group=group)
+    finally:
+        logger.removeHandler(handler)
+    return [line for line in lines if "passed" in line]
 
 
 def open_store(group, directory):

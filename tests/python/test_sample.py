@@ -157,7 +157,7 @@ class Test(unittest.TestCase):
             for text, n in zip(("q", "<|end|>q", "<|end|><|end|>q", "<|end|>"), counts, strict=True):
                 with self.subTest(before=before, behind=behind, text=text):
                     said = sample(ckpt, text, "--tokens", POSITIONS, expect=2)
-                    self.assertIn(f"--tokens: {POSITIONS} after a text of {n} are more than the model's", said)
+                    self.assertIn(f"--tokens: {POSITIONS} tokens after a text of {n} are more than the model's", said)
         self.assertIn("the text is empty", sample(self.dir / "qwen", "", expect=2))
 
     def test_settings_for_batches_do_not_count(self):

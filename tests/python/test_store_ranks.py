@@ -70,6 +70,23 @@ class Test(unittest.TestCase):
             file.write_bytes(raw)
         return run
 
+    def test_threads_with_groups_of_their_own(self):
+        expected = [(3, 30 + k, [30.0 + k] * 3) for k in range(2)]
+        for opens_in_threads, is_async in itertools.product((False, True), repeat=2):
+            with self.subTest(opens_in_threads=opens_in_threads, is_async=is_async):
+                directory = self.dir / f"{opens_in_threads}{is_async}"
+                directory.mkdir()
+                found = pool.results(store_ranks.two_threads, [(directory, opens_in_threads, is_async)] * 3)
+                self.assertEqual(found, [expected] * 3)
+
+    def test_paths_that_differ_are_reported(self):
+        given = [(self.dir / name,) for name in ("a", "a", "b")]
+        found = pool.results(store_ranks.warnings_of_paths, given)
+        self.assertEqual(found[1:], [[], []])
+        self.assertEqual(len(found[0]), 2)
+        for line in found[0]:
+            self.assertRegex(line, "/a is used on all ranks, but rank 2 passed .*/b: threads .* need a group each")
+
     def test_damage(self):
         for ranks in (1, 2, 3):
             with self.subTest(ranks):

@@ -144,7 +144,7 @@ def _members(name: str, value: Any) -> Any:
 
 
 def _about(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) else _members(name, value)
+    return _text(name, value) if isinstance(value, str) else _members(name, value)
 
 
 def _function(name: str, value: Any) -> Any:

@@ -270,11 +270,24 @@ class Comm:
         Raises:
             libdcp.Error: MISMATCH, on all ranks, if some have another value than rank 0.
         """
+        other = self._other(value)
+        if other is not None:
+            first, rank, its = other
+            raise Error(f"ranks differ in {what}: rank 0 has {first}, rank {rank} {its}", status=Status.MISMATCH, rank=rank,
+                        ranks=(rank,))
+
+    def warn_of_paths(self, path: str) -> None:
+        """Warns, on rank 0, if ranks pass different paths. Collective."""
+        other = self._other(path)
+        if other is not None and self.rank == 0:
+            log.warning("%s is used on all ranks, but rank %d passed %s: threads that use libdcp at the same time need "
+                        "a group each", path, other[1], other[2])
+
+    def _other(self, value: str) -> tuple[str, int, str] | None:
+        """Rank 0's value, and the first rank with another value, with that; None if all have the same. Collective."""
         first = self.text(value, 0)
         rank = self._least(_NONE if value == first else self.rank)
-        if rank != _NONE:
-            raise Error(f"ranks differ in {what}: rank 0 has {first}, rank {rank} {self.text(value, rank)}",
-                        status=Status.MISMATCH, rank=rank, ranks=(rank,))
+        return None if rank == _NONE else (first, rank, self.text(value, rank))
 
     def all(self, is_so: bool) -> bool:
         """Returns true if ``is_so`` is true on all ranks. Collective."""

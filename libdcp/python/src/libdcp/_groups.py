@@ -62,11 +62,13 @@ class TorchGroup:
 
     threads = True
 
-    def __init__(self, ranks: Sequence[int], timeout: timedelta | None = None) -> None:
+    def __init__(self, ranks: Sequence[int], timeout: timedelta | None = None, name: str = "") -> None:
         """Makes the group.
 
         Args:
             timeout: how long an operation waits for another rank; None: as long as in the default group.
+            name: the same on all ranks. The ranks must make their groups of one name in the same order, but threads may
+                make groups of different names at the same time.
         """
         self._torch: Any = sys.modules["torch"]
         self._dist: Any = sys.modules["torch.distributed"]
@@ -74,16 +76,18 @@ class TorchGroup:
         self._timeout = timeout or _timeout_of(self._dist.group.WORLD)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
-        self._group, self._pairs = self._make(), self._make()
+        self._name = self._count("libdcp/" + hashlib.blake2b(repr((name, self._ranks)).encode(), digest_size=16).hexdigest())
+        self._group, self._pairs = self._make("group"), self._make("pairs")
 
-    def _make(self) -> Any:
-        """Makes the nth group of these ranks, counted by each rank in torch's store. For each connection gloo waits
-        five times the timeout, and some of its parts keep the timeout with which they were made, so the timeout cannot
-        be shortened during that time."""
-        store = self._dist.distributed_c10d._get_default_store()
-        name = "libdcp/" + hashlib.blake2b(repr(self._ranks).encode(), digest_size=16).hexdigest()
-        count = store.add(f"{name}/made/{self.rank}", 1)
-        prefix = self._dist.PrefixStore(f"{name}/{count}", store)
+    def _count(self, name: str) -> str:
+        """Returns a new name: the nth time that this rank passes the given one, counted in torch's store."""
+        count = self._dist.distributed_c10d._get_default_store().add(f"{name}/made/{self.rank}", 1)
+        return f"{name}/{count}"
+
+    def _make(self, kind: str) -> Any:
+        """For each connection gloo waits five times the timeout, and some of its parts keep the timeout with which they
+        were made, so the timeout cannot be shortened during that time."""
+        prefix = self._dist.PrefixStore(f"{self._name}/{kind}", self._dist.distributed_c10d._get_default_store())
         return self._dist.ProcessGroupGloo(prefix, self.rank, self.size, self._timeout)
 
     def _tensor(self, array: npt.NDArray[Any]) -> Any:
@@ -129,7 +133,7 @@ class TorchGroup:
             request.wait()
 
     def duplicate(self) -> TorchGroup:
-        return TorchGroup(self._ranks, self._timeout)
+        return TorchGroup(self._ranks, self._timeout, self._name)
 
     def close(self) -> None:
         self._group = self._pairs = None
@@ -203,7 +207,7 @@ def _torch_group(group: Any) -> TorchGroup | Alone | None:
     if not isinstance(group, dist.ProcessGroup):
         return None
     ranks = dist.get_process_group_ranks(group)
-    return TorchGroup(ranks, _timeout_of(group)) if len(ranks) > 1 else Alone()
+    return TorchGroup(ranks, _timeout_of(group), group.group_name) if len(ranks) > 1 else Alone()
 
 
 def find(group: Any) -> Group | None:

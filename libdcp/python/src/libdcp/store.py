@@ -112,7 +112,8 @@ class Store:
     """A directory of steps, or a list of them, held for writing until it is closed. Collective; so are all of its
     methods, unless they say otherwise.
 
-    Only one thread uses it at a time, and others wait. A function that its save or load has called cannot use it. An
+    Only one thread uses it at a time, and others wait. Threads that open stores at the same time need a ``group`` each,
+    since ranks cannot know which of a group's stores belong together. A function that its save or load has called cannot use it. An
     exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given up; on other ranks
     it becomes a :class:`libdcp.Error` that names this rank.
 
@@ -189,6 +190,7 @@ class Store:
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
         if is_list:
             return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"])
+        self._comm.warn_of_paths(place)
         return Directory(self._comm, place, **options)
 
     def _await_filling(self) -> None:
@@ -640,5 +642,6 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
             return place, given["step"], given["fall_back"], _options.checked_load(options)
         place, number, falls_back, own = _agreed(comm, check)
+        comm.warn_of_paths(place)
         _agree_on_step(comm, number, falls_back)
         return _directory.load(comm, place, state, number, falls_back, own)
