@@ -409,8 +409,8 @@ static void mark_best(candidate *list, size_t n, uint32_t best, bool highest) {
 }
 
 /* Sets *out to the numbers of the steps that remain, which the caller frees. */
-static int choose_steps(const dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n_out,
-                  dcp_error *err) {
+static int choose_steps(const dcp_store *store, const store_retention *k, uint64_t **out,
+                        uint64_t *n_out, dcp_error *err) {
     const dcp_store_options *options = &store->options;
     candidate *list = calloc(k->n + 1, sizeof *list);
     uint64_t *steps = malloc((k->n + 1) * sizeof *steps);

@@ -200,11 +200,32 @@ static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
     return status;
 }
 
+static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkpoint **out,
+                       dcp_error *err) {
+    return open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, out, err);
+}
+
+/* Calls the program's function, and agrees on its status, by which all ranks decide what to try
+ * next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
+ * files are there, and what is missing is something that the program wanted. */
+static int call_load(const loading *l, const dcp_tiers_step *which, dcp_checkpoint *ckpt,
+                     dcp_error *err) {
+    dcp_checkpoint *again;
+    dcp_error why = {0};
+    int status = comm_agree(l->tiers->comm, l->load(l->ctx, ckpt, &why), &why);
+    if (status == DCP_ERR_NOT_FOUND && !open_listed(l, which, &again, NULL)) {
+        dcp_checkpoint_close(again);
+        return core_fail_again(err, DCP_ERR_MISMATCH, &why, "%s", why.message);
+    }
+    if (status && err) *err = why;
+    return status;
+}
+
 static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
-    int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
+    int status = open_listed(l, which, &ckpt, err);
     if (status) return status;
-    status = l->load(l->ctx, ckpt, err);
+    status = call_load(l, which, ckpt, err);
     /* recorded before the close ends the hold, so the `keep` of a filling that ends now does not
      * remove the step */
     if (!status) tiers_record_intact(l->tiers, &l->tiers->list[which->tier], which->step);

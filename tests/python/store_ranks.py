@@ -145,6 +145,21 @@ def two_threads(group, directory, opens_in_threads, is_async):
     return found
 
 
+def load_of_list(group, directory, more, progress):
+    """Saves two steps into a list, and loads with a state that names more. Returns what that raises, and what a load of
+    the saved state finds afterwards."""
+    def fail(done, total):
+        raise OSError("not here")
+    with libdcp.Store([libdcp.Tier(directory)], group=group) as store:
+        for step in (1, 2):
+            # The older step has what the newer one lacks.
+            store.save(step, {"w": np.full(3, step), "n": step, **({"more": {"x": np.ones(2)}, "m": 1} if step == 1 else {})})
+        state = {"w": np.zeros(3, int), "n": 0, **more}
+        raised = said(lambda: store.load(state, progress=fail if progress else None))
+        state = {"w": np.zeros(3, int), "n": 0}
+        return raised, store.load(state)["step"], state["n"], state["w"].tolist()
+
+
 def warnings_of_paths(group, directory):
     """Returns what this rank logs about the paths of a store and of a load."""
     lines = []

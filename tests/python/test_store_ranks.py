@@ -79,6 +79,20 @@ class Test(unittest.TestCase):
                 found = pool.results(store_ranks.two_threads, [(directory, opens_in_threads, is_async)] * 3)
                 self.assertEqual(found, [expected] * 3)
 
+    def test_a_list_passes_over_no_intact_step(self):
+        for i, (more, fails, kinds) in enumerate((
+                ([{}, {}, {"m": 5}], (), {libdcp.Status.NOT_FOUND}),
+                ([{}, {}, {"more": {"x": np.zeros(2)}}], (), {libdcp.Status.NOT_FOUND}),
+                ([{}, {}, {}], (0,), {libdcp.Status.CANCELLED, None}),
+                ([{}, {}, {}], (2,), {libdcp.Status.CANCELLED, None}))):
+            with self.subTest(more, fails=fails):
+                found = pool.results(store_ranks.load_of_list,
+                                     [(self.dir / str(i), more[rank], rank in fails) for rank in range(3)])
+                self.assertEqual({raised[2] for raised, *_ in found}, kinds)
+                self.assertEqual([rest for _, *rest in found], [[2, 2, [2, 2, 2]]] * 3)
+                for rank in fails:
+                    self.assertEqual(found[rank][0][:2], ("OSError", "not here"))
+
     def test_paths_that_differ_are_reported(self):
         given = [(self.dir / name,) for name in ("a", "a", "b")]
         found = pool.results(store_ranks.warnings_of_paths, given)

@@ -204,9 +204,10 @@ DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_
 DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                                 dcp_checkpoint **out, dcp_error *err);
 
-/* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND report that it
- * is damaged, so an older step may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY prove nothing, so
- * only another copy of the same step may be tried. */
+/* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT reports that it is damaged, so an
+ * older step may be tried; so does DCP_ERR_NOT_FOUND, if a file of the step is missing. DCP_ERR_IO
+ * and DCP_ERR_NO_MEMORY prove nothing, so only another copy of the same step may be tried. If ranks
+ * return different statuses, the one of the lowest rank that has failed counts. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Loads the newest step of all stores that is complete or can be rebuilt from its redundancy: opens
@@ -222,6 +223,9 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * be loaded. That proves no damage, so no older step takes its place. To continue from an older
  * step nevertheless, open it with dcp_tiers_open_step and name it to dcp_tiers_continue_from; later
  * steps are then set aside, whether or not they can be read.
+ *
+ * DCP_ERR_MISMATCH: `load` has returned DCP_ERR_NOT_FOUND, but the step has all of its files: the
+ * program wants a tensor, for example, that the step lacks. No older step takes its place.
  *
  * Other statuses are those of `load`.
  *

@@ -34,6 +34,42 @@ static void restart(const scratch *s, tiers_under_test *t, uint64_t expected, co
     dcp_tiers_close(tiers);
 }
 
+/* Wants a tensor that no step has. */
+static int load_more(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+    static float element;
+    const tiers_loading *l = ctx;
+    const dcp_tensor more = {.path = "/model/more", .dtype = DCP_F32, .ndim = 1, .shape = {1}};
+    given g;
+    held h;
+    given_make(&g, dcp_checkpoint_step(ckpt));
+    held_make(&h, &g, COLUMNS, l->s->rank, l->s->size, 0);
+    SUCCEEDS(dcp_state_add(h.state, &more, NULL, &element, err));
+    const int status = dcp_load(ckpt, h.state, NULL, err);
+    held_free(&h);
+    given_free(&g);
+    return status;
+}
+
+/* Loads, but the last rank alone reports another failure. */
+static int fail_on_one_rank(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+    const tiers_loading *l = ctx;
+    const int status = tiers_load_rows(ctx, ckpt, err);
+    if (l->s->rank < l->s->size - 1) return status;
+    snprintf(err->message, sizeof err->message, "not on this rank");
+    return err->status = DCP_ERR_IO;
+}
+
+/* Neither is a reason to load an older step. */
+static void an_intact_step_is_not_passed_over(const scratch *s, dcp_tiers *tiers) {
+    tiers_loading l = {s, 0};
+    dcp_error failure = {0};
+    int status = dcp_tiers_load(tiers, load_more, &l, NULL, &failure);
+    check_same_failure(status, DCP_ERR_MISMATCH, &failure, "/model/more is not in the checkpoint");
+    status = dcp_tiers_load(tiers, fail_on_one_rank, &l, NULL, &failure);
+    check_same_failure(status, DCP_ERR_IO, &failure, "not on this rank");
+    tiers_expect(tiers, s, 7);
+}
+
 static void without_redundancy(const scratch *s) {
     static tiers_under_test t;
     tiers_make(&t, s, "none");
@@ -43,6 +79,7 @@ static void without_redundancy(const scratch *s) {
     int status = dcp_tiers_load(tiers, tiers_load_rows, &l, NULL, &failure);
     check_same_failure(status, DCP_ERR_NOT_FOUND, &failure, "no step");
     for (uint64_t n = 1; n <= 7; n++) save(s, tiers, n);
+    an_intact_step_is_not_passed_over(s, tiers);
     dcp_tiers_close(tiers);
     restart(s, &t, 7, "memory-0");
     tiers_flip(s, &t, s->size - 1, "step-00000007");
