@@ -89,6 +89,11 @@ class Test(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", LOADER], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_loader_on_other_ranks(self):
+        """A dataset that counts its samples, and one whose loader has a function."""
+        done = subprocess.run([sys.executable, "-c", OTHER_RANKS], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
 
 SETTINGS = """
 import libdcp.torchtitan
@@ -125,6 +130,48 @@ other = loader(2)
 assert other.state_dict() != wanted.state_dict()
 libdcp.torchtitan._Unpickled(other).load_state_dict(json.loads(text))
 assert other.state_dict() == wanted.state_dict()
+"""
+
+OTHER_RANKS = """
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+import numpy as np
+from torch.utils.data import IterableDataset
+from torchtitan.components.dataloader import ParallelAwareDataloader
+import libdcp.torchtitan
+
+class Dataset(IterableDataset):
+    def __init__(self, rank, size):
+        self.rank, self.size, self.samples = rank, size, 0
+    def __iter__(self):
+        while self.rank + self.samples * self.size < 24:
+            self.samples += 1
+            yield self.rank + (self.samples - 1) * self.size
+    def state_dict(self):
+        return {"samples": self.samples, "pair": (1, 2)}
+    def load_state_dict(self, state):
+        assert state["pair"] == (1, 2)
+        self.samples = state["samples"]
+
+class Loader(ParallelAwareDataloader):
+    def reshard(self, states, rank, size):
+        assert states[1]["dataset_state"] == {"samples": 6, "pair": (1, 2)}
+        state = states[0]["dataset_state"]
+        return {**states[0], "dataset_state": {**state, "samples": 20}}
+
+def read(kind):
+    before = [kind(Dataset(rank, 2), rank, 2, batch_size=3) for rank in range(2)]
+    had = [n for loader in before for _, batch in zip(range(2), loader) for n in batch.tolist()]
+    rows = [libdcp.torchtitan._Rows(loader) for loader in before]
+    parts = [one.part(0, 1, None).array for one in rows]
+    for one, part in zip(rows, parts):
+        one.refresh(part, "state")
+    after = kind(Dataset(0, 1), 0, 1, batch_size=5)
+    libdcp.torchtitan._Rows(after).restore(np.concatenate(parts), 0, 1, "state")
+    return sorted(had), [n for batch in after for n in batch.tolist()]
+
+assert read(ParallelAwareDataloader) == (list(range(12)), list(range(12, 24)))
+assert read(Loader) == (list(range(12)), list(range(20, 24)))
 """
 
 if __name__ == "__main__":

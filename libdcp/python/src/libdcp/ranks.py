@@ -11,17 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from . import _words
+from . import _positions, _words
 from ._arrays import Shard, is_torch_tensor, put_into
 from ._decoding import Decoder
+from ._positions import SAMPLES
 from .errors import Error, Status
 
 Shape = tuple[int, ...]
 Rows = npt.NDArray[np.uint8]
 Reshard = Callable[[list[dict[str, Any]], int, int], Mapping[str, Any]]
-SAMPLES = "samples"  # the member of a loader's state that counts the samples that this rank has read
 
-
+_POSITION = "libdcp.position"  # the member of a saved state that the loader does not get back
 _TAGGED = "$tagged"  # the only member of a state's row if the state has tags
 _PAGE = 4096
 
@@ -98,21 +98,28 @@ class Loader:
     with its types, and with small tensors, such as a generator's state.
 
     On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard``
-    determines the states. Without it, the states must give the number of samples that each rank has read, in their
-    member "samples", and be equal otherwise: then the samples that all ranks have read are the first ones of an order
-    in which rank r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them
-    that are its own. Other states are refused.
+    determines the states. Without it, the states are converted if they show which samples the ranks have read.
 
-    torchdata's StatefulDataLoader counts in members of its own. If rank r of n has samples r, r + n and so on, as a
-    DistributedSampler assigns them, and if the samples read so far can be divided evenly among the new ranks::
+    **torchdata's StatefulDataLoader**, also accelerate's, with a map-style dataset: the epoch continues in its order. Of
+    this order, the samples that all ranks have read are the first ones, p samples, and rank r of n continues where it
+    would be if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining sample comes
+    once, besides the sampler's own padding at the epoch's end; if n does not divide p, up to n - 1 of the last samples
+    that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over stays over.
+    Batches may have another size, and there may be another number of workers. Samplers may be DistributedSampler,
+    torchdata's StatefulDistributedSampler, and the loader's own, with and without ``shuffle``, if all ranks read the
+    same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these count batches, so up to
+    n batches less one sample come again. Other samplers are accepted at the beginning and the end of an epoch.
 
-        def reshard(states, rank, size):
-            batches = sum(state["_num_yielded"] for state in states) // size
-            samples = sum(state["_sampler_iter_state"]["samples_yielded"] for state in states) // size
-            return {**states[0], "_num_yielded": batches, "_sampler_iter_yielded": batches,
-                    "_sampler_iter_state": {"samples_yielded": samples}}
+    The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count the
+    samples that it has yielded in the member "samples". With k workers on each of n ranks, worker w on rank r must read
+    samples i, i + n k, i + 2 n k and so on of an order, where i = r k + w; this number is converted. If k > 1, the step
+    must have been saved after each worker had yielded equally many batches.
 
-        state = {"model": weights, "data": {"loader": libdcp.Loader(loader, reshard=reshard)}}
+    **Any other loader**: the states must give the number of samples that each rank has read, in their member "samples",
+    and be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank r of n
+    reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them that are its own.
+
+    Other states are refused.
 
     Args:
         loader: an object with ``state_dict()``, which a checkpoint must be able to represent, and
@@ -122,6 +129,8 @@ class Loader:
             in their order, this rank's number and the number of ranks now; returns this rank's state. An exception ends
             the load on all ranks.
     """
+
+    hook = "libdcp.Loader(loader, reshard=function)"  # what an error recommends
 
     def __init__(self, loader: Stateful, *, room: int = 4096, reshard: Reshard | None = None) -> None:
         self.loader = loader
@@ -140,10 +149,17 @@ class Loader:
         room = self.room + -(-arrays // _PAGE) * _PAGE
         return Shard(np.zeros((1, room), np.uint8), (size, room), (rank, 0))
 
+    @property
+    def _source(self) -> Any:
+        """The loader whose state this is."""
+        return self.loader
+
     def _text(self) -> tuple[bytes, int]:
         """The state as JSON, and the number of its bytes that are arrays."""
         encoder = _words.Inline()
-        word = encoder.word(dict(self.loader.state_dict()), ())
+        state = dict(self.loader.state_dict())
+        position = _positions.position(self._source, state)
+        word = encoder.word(state if position is None else {**state, _POSITION: position}, ())
         text = json.dumps(word, allow_nan=False)
         return (f'{{"{_TAGGED}": {text}}}' if '{"$' in text else text).encode(), encoder.array_bytes
 
@@ -170,24 +186,40 @@ class Loader:
             libdcp.Error: CORRUPT: a row is not a JSON object; MISMATCH: the states do not fit this number of ranks.
         """
         states = [_object(bytes(row), name) for row in rows]
-        if len(states) == size:
-            self.loader.load_state_dict(states[rank])
+        positions = [state.pop(_POSITION, None) for state in states]
+        if not self._is_resized(positions, size):
+            state: Mapping[str, Any] = states[rank]
         elif self.reshard is not None:
-            self.loader.load_state_dict(dict(self.reshard(states, rank, size)))
+            state = self.reshard(states, rank, size)
         else:
-            self.loader.load_state_dict(self._by_samples(states, rank, size, name))
+            state = self._converted(states, positions, rank, size, name)
+        self.loader.load_state_dict(dict(state))
 
-    def _by_samples(self, states: list[dict[str, Any]], rank: int, size: int, name: str) -> dict[str, Any]:
-        way = " ranks; libdcp.Loader(loader, reshard=function) can convert them"
-        counts = [state.pop(SAMPLES, None) for state in states]
-        if not all(type(count) is int and count >= 0 for count in counts):
-            raise Error(f'{name}: the loader\'s state of {len(states)} ranks does not say how many "{SAMPLES}" each had, so '
-                        f"it can't be divided among {size}{way}", status=Status.MISMATCH, tensor=name)
-        if any(state != states[0] for state in states):
-            raise Error(f'{name}: the loader\'s states of {len(states)} ranks differ in more than "{SAMPLES}", so they '
-                        f"can't be divided among {size}{way}", status=Status.MISMATCH, tensor=name)
-        had = sum(counts)
-        return {**states[0], SAMPLES: max(0, -(-(had - rank) // size))}
+    def _is_resized(self, positions: list[Any], size: int) -> bool:
+        """Whether another number of ranks saved, or the samples were divided among another number of them."""
+        shares = positions[0] and _positions.shares(self._source)
+        return len(positions) != size or bool(shares and shares != positions[0]["shares"])
+
+    def _converted(self, states: list[dict[str, Any]], positions: list[Any], rank: int, size: int,
+                   name: str) -> dict[str, Any]:
+        try:
+            if _positions.is_stateful_loader(self._source):
+                return _positions.resharded(self._source, states, positions, rank, size)
+            return _by_samples(states, rank, size)
+        except (_positions.Unmapped, LookupError, TypeError) as e:  # the latter: not as torchdata's loader makes it
+            raise Error(f"{name}: the loader's state of {len(states)} ranks can't be divided among {size}: {e}; "
+                        f"{self.hook} can convert it: function(states, rank, size) gets the states of all ranks that saved, "
+                        "this rank's number and the number of ranks, and returns this rank's state",
+                        status=Status.MISMATCH, tensor=name) from None
+
+
+def _by_samples(states: list[dict[str, Any]], rank: int, size: int) -> dict[str, Any]:
+    counts = [state.pop(SAMPLES, None) for state in states]
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise _positions.Unmapped(f'it does not say how many "{SAMPLES}" each rank has read')
+    if any(state != states[0] for state in states):
+        raise _positions.Unmapped(f'the ranks\' states differ in more than "{SAMPLES}"')
+    return {**states[0], SAMPLES: max(0, -(-(sum(counts) - rank) // size))}
 
 
 def _object(text: bytes, name: str) -> dict[str, Any]:

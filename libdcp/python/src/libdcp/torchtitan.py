@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import glob
 import importlib
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -75,6 +74,7 @@ class _Unpickled:
         pickling = _data.ParallelAwareDataloader
         inherits = isinstance(dataloader, pickling) and type(dataloader).state_dict is pickling.state_dict
         self._loader: Any = super(pickling, dataloader) if inherits else dataloader
+        self.source = dataloader
 
     def state_dict(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = _to_json(self._loader.state_dict())
@@ -87,17 +87,31 @@ class _Unpickled:
 class _Rows(Loader):
     """A data loader's state, one row per data-parallel rank: ranks that share a batch have equal rows."""
 
+    hook = "a function `reshard` of the data loader"
+
     def __init__(self, dataloader: Any) -> None:
-        super().__init__(_Unpickled(dataloader))
+        own = getattr(dataloader, "reshard", None)
+
+        def reshard(states: list[dict[str, Any]], rank: int, size: int) -> Mapping[str, Any]:
+            found: Mapping[str, Any] = _to_json(own([_from_json(state) for state in states], rank, size))
+            return found
+
+        super().__init__(_Unpickled(dataloader), reshard=None if own is None else reshard)
         self._place: tuple[int, int] = (getattr(dataloader, "dp_rank", _dist.get_rank()),
                                         getattr(dataloader, "dp_world_size", _dist.get_world_size()))
 
+    @property
+    def _source(self) -> Any:
+        return self.loader.source  # type: ignore[attr-defined]
+
     def needs(self) -> int:
-        """The bytes of the state as JSON; 0 if JSON cannot represent it, which the save reports to all ranks."""
+        """The bytes of the state as JSON, without tensors; 0 if JSON cannot represent it, which the save reports to all
+        ranks."""
         try:
-            return len(json.dumps(self.loader.state_dict()))
+            text, arrays = self._text()
         except (TypeError, ValueError):
             return 0
+        return len(text) - arrays
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         return super().part(*self._place, stored)
@@ -192,8 +206,9 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     A step is ``<dump_folder>/<folder>/step-00000500``, with the tensors ``/model/<parameter>``,
     ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, one row per data-parallel rank; the rest is in its
-    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism; the data loader's state on
-    as many data-parallel ranks as it was saved on, or by samples if it counts them (:class:`libdcp.Loader`).
+    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism. The data loader's state does
+    on as many data-parallel ranks as it was saved on, and on others if it shows which samples were read
+    (:class:`libdcp.Loader`), or if the data loader has a method ``reshard(states, rank, size)`` that converts it.
 
     Built by :meth:`Config.build`, as torchtitan does; collective.
 
