@@ -129,6 +129,18 @@ class Test(unittest.TestCase):
             self.alone(f"run-{steps}", resume=True, stateful=True, dropout=0, seed=7)
             self.assertEqual(self.losses(f"run-{steps}"), self.losses("whole"))
 
+    def test_stateful_loader_on_other_ranks(self):
+        """Within an epoch, from two ranks to four, and to one process: the same samples."""
+        self.alone("whole", stateful=True, dropout=0)
+        wanted = self.losses("whole")
+        self.ranks(2, "run", stateful=True, dropout=0, kill_at=7, fails=True)
+        self.ranks(4, "run", stateful=True, dropout=0, resume=True, seed=7, kill_at=11, fails=True)
+        self.alone("run", resume=True, stateful=True, dropout=0, seed=8)
+        for step, losses in self.losses("run").items():
+            for loss in losses:
+                self.assertAlmostEqual(loss, wanted[step][0], delta=ROUNDING, msg=f"step {step}")
+        self.assertEqual(sorted(self.losses("run")), list(range(1, 21)))
+
     def test_project(self):
         """Automatic names and the limit; the scaler; names that are no steps; an accelerator's own folders."""
         import torch

@@ -15,7 +15,8 @@ from libdcp import State
 try:
     import torch
     from hypothesis import given, settings, strategies as some
-    from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, get_worker_info
+    from torch.utils.data import (BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler,
+                                  get_worker_info)
     from torchdata.stateful_dataloader import StatefulDataLoader
     from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 except ImportError:
@@ -57,8 +58,8 @@ class Run:
         data, workers = Numbers(range(self.length)), {"num_workers": self.workers, "snapshot_every_n_steps": self.every}
         if not self.is_divided:
             generator = torch.Generator().manual_seed(SEED)
-            return StatefulDataLoader(data, self.batch, self.kind == "random", generator=generator, drop_last=self.drop_last,
-                                      **workers)
+            return StatefulDataLoader(data, self.batch, self.kind == "random", generator=generator,
+                                      drop_last=self.drop_last, **workers)
         kind = StatefulDistributedSampler if self.kind == "stateful" else DistributedSampler
         sampler = kind(data, self.size, rank, shuffle=self.shuffle, seed=SEED, drop_last=self.drop_tail)
         if self.kind == "batches":
@@ -151,8 +152,8 @@ def interleaved(parts):
 
 class Test(unittest.TestCase):
     def check(self, was, now, batches):
-        """Reads so many batches on each rank of ``was``, and what remains on the ranks of ``now``; if they are more than
-        an epoch has, what remains is a new epoch."""
+        """Reads so many batches on each rank of ``was``, and what remains on the ranks of ``now``; if they are more
+        than an epoch has, what remains is a new epoch."""
         loaders = was.loaders()
         had = [read(loader, batches) for loader in loaders]
         before = len(loaders[0])
@@ -197,7 +198,7 @@ class Test(unittest.TestCase):
             if length < max(was.size, now.size):  # a sampler that drops the tail would be empty
                 was.drop_tail = now.drop_tail = False
             over = len(was.loader(0)) + 1
-            if now.size == was.size:  # torchdata continues by itself, and begins an empty epoch after a stateful sampler's
+            if now.size == was.size:  # torchdata continues; after a stateful sampler's epoch by an empty one
                 now, over = was, over - (was.kind == "stateful")
             self.check(was, now, min(batches, over))
 
@@ -221,14 +222,34 @@ class Test(unittest.TestCase):
     def test_iterable(self):
         """A dataset that counts, or whose iterator does: on other ranks, with other workers, also after the epoch."""
         for (size, workers), (other, others), in_iterator, batches in (
-                ((2, 0), (3, 0), False, 2), ((3, 0), (2, 2), True, 3), ((1, 2), (2, 0), False, 4), ((2, 2), (1, 2), True, 2),
-                ((2, 0), (4, 0), True, 0), ((4, 0), (1, 0), False, 3), ((2, 0), (1, 0), False, 7)):
+                ((2, 0), (3, 0), False, 2), ((3, 0), (2, 2), True, 3), ((1, 2), (2, 0), False, 4),
+                ((2, 2), (1, 2), True, 2), ((2, 0), (4, 0), True, 0), ((4, 0), (1, 0), False, 3), ((2, 0), (1, 0), False, 7)):
             with self.subTest(size=size, workers=workers, other=other, others=others):
                 was = [StatefulDataLoader(Stream(r, size, in_iterator), 2, num_workers=workers) for r in range(size)]
                 now = [StatefulDataLoader(Stream(r, other, in_iterator), 3, num_workers=others) for r in range(other)]
                 had = [n for loader in was for n in read(loader, batches)]
                 rest = [n for loader in loaded(saved(was), now) for n in read(loader)]
                 self.assertEqual(sorted(had + rest), list(range(24)))
+
+    def test_batches_of_accelerate(self):
+        """Ranks that take turns at whole batches, or each a part of a batch: from the last whole total batch on."""
+        from accelerate.data_loader import BatchSamplerShard
+
+        def loaders(size, batch, split):
+            whole = BatchSampler(SequentialSampler(range(24)), batch * size if split else batch, False)
+            return [StatefulDataLoader(Numbers(range(24)), batch_sampler=BatchSamplerShard(whole, size, rank, split))
+                    for rank in range(size)]
+
+        for (size, batch), (other, now), split, batches in itertools.product(
+                ((2, 3), (3, 2)), ((1, 4), (2, 2), (4, 1)), (False, True), range(5)):
+            if size != other:
+                with self.subTest(size=size, batch=batch, other=other, now=now, split=split, batches=batches):
+                    was = loaders(size, batch, split)
+                    read_first = sorted(n for loader in was for n in read(loader, batches))
+                    rest = sorted(n for loader in loaded(saved(was), loaders(other, now, split)) for n in read(loader))
+                    done = size * batch * batches
+                    self.assertEqual(read_first, list(range(done)))
+                    self.assertEqual(rest, list(range(done - done % (other * now) if done < 24 else 24, 24)))
 
     def test_through_files(self):
         """With a real step; the random order also continues in the next epoch, equally on all ranks."""
@@ -299,8 +320,9 @@ class Test(unittest.TestCase):
             with self.subTest(said):
                 for loader in loaders if batches else ():
                     read(loader, batches)
-                with self.assertRaisesRegex(libdcp.Error, f"{said}.*libdcp.Loader.loader, reshard=function. can convert it: "
-                                            "function.states, rank, size. gets the states of all ranks") as raised:
+                with self.assertRaisesRegex(
+                        libdcp.Error, f"{said}.*libdcp.Loader.loader, reshard=function. can convert it: "
+                        "function.states, rank, size. gets the states of all ranks") as raised:
                     loaded(saved(loaders), now)
                 self.assertEqual(raised.exception.status, libdcp.Status.MISMATCH)
 

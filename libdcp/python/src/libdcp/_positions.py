@@ -67,7 +67,8 @@ class _Reading:
         self.loader = loader
         self.sampler: Any = loader.sampler if batches is None else getattr(
             batches.batch_sampler if is_shard else batches, "sampler", None)
-        self.batch = (getattr(batches, "batch_size", None) or 1) // (processes if is_shard and batches.split_batches else 1)
+        parts = processes if is_shard and batches.split_batches else 1
+        self.batch = (getattr(batches, "batch_size", None) or 1) // parts
         self.counts_batches = batches is not None and not isinstance(batches, _own("BatchSampler"))
         is_known = not self.counts_batches or is_shard or type(batches) is _class("torch.utils.data", "BatchSampler")
         self.order = self._order() if is_known else None
@@ -147,12 +148,13 @@ class _Reading:
         if is_inside and self.order is None:
             raise Unmapped(f"the order in which its {type(self.sampler).__name__} reads is not in its state")
         if (is_inside or is_random) and was["order"] != self.order:
-            raise Unmapped(f"the order of its samples was {was['order'] or 'unknown'}, and is {self.order or 'unknown'}")
+            raise Unmapped(f"the order of its samples was {was['order'] or 'unknown'}, "
+                           f"and is {self.order or 'unknown'}")
         if is_inside and was["dataset"] != self.samples:
             raise Unmapped(f"the dataset of each rank had {was['dataset']} samples, and this rank's has {self.samples}")
         if is_random and rank_count == 1 < size and self.loader.generator is None:
-            raise Unmapped("without a DistributedSampler, and without a generator with the same seed on all ranks, each rank "
-                           "reads an order of its own")
+            raise Unmapped("without a DistributedSampler, and without a generator with the same seed on all ranks, "
+                           "each rank reads an order of its own")
         return None if was["over"] else was[SAMPLES] * was["shares"] // self.shares
 
 
@@ -197,7 +199,9 @@ def _state(loader: Any, main: State, readers: Sequence[State], units: int, finis
 
 def _resharded_streams(loader: Any, states: Sequence[State], rank: int, size: int) -> State:
     """The state of an iterable dataset whose own state counts the samples that its reader, a process or a worker, has
-    read. Of n readers, number i reads samples i, i + n, i + 2 n and so on; worker w of k on rank r is number r k + w."""
+    read. Of n readers, number i reads samples i, i + n and so on; worker w of k on rank r is number r k + w."""
+    if isinstance(loader.dataset, _class("accelerate.data_loader", "IterableDatasetShard")):
+        raise Unmapped("what accelerate makes of an iterable dataset has no state")
     if any(state.get("_steps_since_snapshot") for state in states):
         raise Unmapped("its state is some steps old: use snapshot_every_n_steps=1")
     readers = [reader for state in states for reader in _readers(state)]
@@ -206,8 +210,8 @@ def _resharded_streams(loader: Any, states: Sequence[State], rank: int, size: in
         raise Unmapped(f'the states of its datasets differ in more than "{SAMPLES}"')
     total, had = sum(counts), len(counts)
     if any(count != -(-(total - i) // had) for i, count in enumerate(counts)):
-        raise Unmapped(f"its {had} readers have read {counts} samples, which are not the first {total} of all: save when each "
-                       "worker has yielded as many batches as the others")
+        raise Unmapped(f"its {had} readers have read {counts} samples, which are not the first {total} of all: save when "
+                       "each worker has yielded as many batches as the others")
     workers = max(1, loader.num_workers)
     first, new = rank * workers, size * workers
     own = [_with_count(readers[0], -(-max(0, total - first - i) // new)) for i in range(workers)]
@@ -227,8 +231,8 @@ def _counted(reader: State) -> list[State]:
 def _count(reader: State) -> int:
     found = {one[SAMPLES] for one in _counted(reader)}
     if len(found) != 1:
-        raise Unmapped(f'neither the state_dict() of its iterable dataset nor that of the iterator says how many "{SAMPLES}" '
-                       "it has read")
+        raise Unmapped("neither the state_dict() of its iterable dataset nor that of the iterator says how many "
+                       f'"{SAMPLES}" it has read')
     return int(found.pop())
 
 
@@ -238,8 +242,9 @@ def _with_count(reader: State, count: int) -> State:
     def changed(state: Any) -> Any:
         return {**state, SAMPLES: count} if any(state is one for one in counted) else state
 
-    return {"dataset_state": changed(reader["dataset_state"]), "fetcher_state": {
-        "dataset_iter_state": changed((reader["fetcher_state"] or {}).get("dataset_iter_state")), "fetcher_ended": False}}
+    iterator = changed((reader["fetcher_state"] or {}).get("dataset_iter_state"))
+    return {"dataset_state": changed(reader["dataset_state"]),
+            "fetcher_state": {"dataset_iter_state": iterator, "fetcher_ended": False}}
 
 
 def position(loader: Any, state: Mapping[str, Any]) -> State | None:
@@ -267,6 +272,8 @@ def resharded(loader: Any, states: Sequence[State], positions: Sequence[State | 
     Raises:
         Unmapped: they cannot be converted.
     """
+    if isinstance(loader, _class("accelerate.data_loader", "DataLoaderDispatcher")):
+        raise Unmapped("only rank 0 reads, and accelerate's states don't say how far: use dispatch_batches=False")
     if _is_iterable(loader):
         return _resharded_streams(loader, states, rank, size)
     known = [found for found in positions if found is not None]

@@ -32,6 +32,10 @@ _SUPPORTED = ("NO", "FSDP")  # and MULTI_...
 _ROOM = 1 << 16  # bytes of a data loader's state
 
 
+class _Loader(Loader):
+    hook = "libdcp.accelerate.register(..., reshard=function)"
+
+
 class _Epoch:
     """The epoch that a data loader is in, or, after its last batch, the next one; and its sampler's seed or generator."""
 
@@ -77,7 +81,7 @@ class _States:
             state[numbered("scheduler", i)] = scheduler
         for i, loader in enumerate(accelerator._dataloaders):
             is_stateful = getattr(loader, "use_stateful_dataloader", False)
-            own = {"state": Loader(loader, room=_ROOM, reshard=self._reshard)} if is_stateful else {}
+            own = {"state": _Loader(loader, room=_ROOM, reshard=self._reshard)} if is_stateful else {}
             state[numbered("dataloader", i)] = {"epoch": _Epoch(loader), **own}
         if accelerator.scaler is not None:
             state["scaler"] = accelerator.scaler
@@ -175,7 +179,9 @@ def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool =
     As with accelerate, a program skips the batches of an epoch that were used, by ``skip_first_batches``; they are the
     same ones only with ``DataLoaderConfiguration(use_seedable_sampler=True)``, on another number of ranks also at the
     beginning of an epoch. There, since schedulers count the steps of all processes by default, a learning rate continues
-    only with ``Accelerator(step_scheduler_with_optimizer=False)``.
+    only with ``Accelerator(step_scheduler_with_optimizer=False)``. With ``use_stateful_dataloader=True`` as well as
+    ``use_seedable_sampler=True``, an epoch of a map-style dataset continues on any number of ranks, with the same
+    batches if the total batch size is the same; otherwise fewer samples come again than a total batch has.
 
     A step's number is that of ``ProjectConfiguration.iteration``, which a load sets to the next one, or the last number
     in ``output_dir``. With ``automatic_checkpoint_naming``, ``total_limit`` is how many steps remain. A load without
@@ -186,7 +192,7 @@ def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool =
         save_async: ``save_state`` returns once the state is copied; the next one and ``end_training``, which then must
             be called, raise the failure of a save in the background.
         copy_bytes: see :func:`libdcp.save_async`.
-        reshard: for stateful data loaders on another number of ranks, see :class:`libdcp.Loader`.
+        reshard: for other stateful data loaders on another number of ranks, see :class:`libdcp.Loader`.
         options: of saves, see :func:`libdcp.save`.
 
     Raises:

@@ -100,15 +100,15 @@ class Loader:
     On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard``
     determines the states. Without it, the states are converted if they show which samples the ranks have read.
 
-    **torchdata's StatefulDataLoader**, also accelerate's, with a map-style dataset: the epoch continues in its order. Of
-    this order, the samples that all ranks have read are the first ones, p samples, and rank r of n continues where it
+    **torchdata's StatefulDataLoader**, also accelerate's, with a map-style dataset: the epoch continues in its order. The
+    samples that all ranks have read are the first ones of this order, p samples, and rank r of n continues where it
     would be if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining sample comes
-    once, besides the sampler's own padding at the epoch's end; if n does not divide p, up to n - 1 of the last samples
+    once, besides the sampler's own padding at the epoch's end. If n does not divide p, up to n - 1 of the last samples
     that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over stays over.
     Batches may have another size, and there may be another number of workers. Samplers may be DistributedSampler,
     torchdata's StatefulDistributedSampler, and the loader's own, with and without ``shuffle``, if all ranks read the
-    same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these count batches, so up to
-    n batches less one sample come again. Other samplers are accepted at the beginning and the end of an epoch.
+    same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these count batches, so
+    fewer samples than n batches come again. Other samplers are accepted at the beginning and the end of an epoch.
 
     The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count the
     samples that it has yielded in the member "samples". With k workers on each of n ranks, worker w on rank r must read
@@ -116,8 +116,8 @@ class Loader:
     must have been saved after each worker had yielded equally many batches.
 
     **Any other loader**: the states must give the number of samples that each rank has read, in their member "samples",
-    and be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank r of n
-    reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them that are its own.
+    and be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank r of
+    n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them that are its own.
 
     Other states are refused.
 
@@ -208,8 +208,8 @@ class Loader:
             return _by_samples(states, rank, size)
         except (_positions.Unmapped, LookupError, TypeError) as e:  # the latter: not as torchdata's loader makes it
             raise Error(f"{name}: the loader's state of {len(states)} ranks can't be divided among {size}: {e}; "
-                        f"{self.hook} can convert it: function(states, rank, size) gets the states of all ranks that saved, "
-                        "this rank's number and the number of ranks, and returns this rank's state",
+                        f"{self.hook} can convert it: function(states, rank, size) gets the states of all ranks that "
+                        "saved, this rank's number and the number of ranks, and returns this rank's state",
                         status=Status.MISMATCH, tensor=name) from None
 
 

@@ -90,7 +90,7 @@ class _Rows(Loader):
     hook = "a function `reshard` of the data loader"
 
     def __init__(self, dataloader: Any) -> None:
-        own = getattr(dataloader, "reshard", None)
+        own: Any = getattr(dataloader, "reshard", None)
 
         def reshard(states: list[dict[str, Any]], rank: int, size: int) -> Mapping[str, Any]:
             found: Mapping[str, Any] = _to_json(own([_from_json(state) for state in states], rank, size))
