@@ -1,0 +1,40 @@
+"""Runs megatron_ranks.py under torchrun: Megatron-Core's dist_checkpointing, saved and loaded with other tensor and pipeline
+parallelism."""
+
+import importlib.util
+import pathlib
+import tempfile
+import unittest
+
+import libdcp
+
+from torchrun import torchrun
+
+PROGRAM = pathlib.Path(__file__).with_name("megatron_ranks.py")
+
+
+@unittest.skipUnless(importlib.util.find_spec("megatron"), "megatron-core is not installed")
+class Test(unittest.TestCase):
+    def run_ranks(self, what, folder, tp, pp):
+        done = torchrun(tp * pp, PROGRAM, what, folder, str(tp), str(pp))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_other_parallelism(self):
+        """The step is the same from every parallelism, and has Megatron's keys."""
+        with tempfile.TemporaryDirectory(prefix="dcp-megatron-") as scratch:
+            folders = [f"{scratch}/{name}/iter_0000100" for name in ("many", "one")]
+            for folder, tp, pp in zip(folders, (2, 1), (2, 1)):
+                pathlib.Path(folder).parent.mkdir()
+                self.run_ranks("save", folder, tp, pp)
+            one, other = (pathlib.Path(folder, "libdcp/step-00000100/state.h5").read_bytes() for folder in folders)
+            self.assertEqual(one, other)
+            for tp, pp in (4, 1), (1, 2):
+                self.run_ranks("load", folders[0], tp, pp)
+            self.run_ranks("refuse", folders[0], 1, 1)
+            with libdcp.Checkpoint(f"{folders[0]}/libdcp") as step:
+                self.assertEqual(step.shape("/model/layers.column"), (4, 8, 12))
+                self.assertEqual(step.dtype("/model/layers.norm"), "BF16")
+
+
+if __name__ == "__main__":
+    unittest.main()
