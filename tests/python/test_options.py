@@ -81,7 +81,8 @@ class Test(unittest.TestCase):
                                (tiers, lambda **given: libdcp.Tier(other, **given)),
                                (loads, lambda **given: libdcp.load(self.dir, state, **given)),
                                (loads, lambda **given: store.load(state, **given)),
-                               ({"only": loads["only"], "as_torch": ("x", 3)}, lambda **given: libdcp.read(self.dir, **given)),
+                               ({"only": loads["only"], "as_torch": ("x", 3), "lazy": ("x", 3)},
+                                lambda **given: libdcp.read(self.dir, **given)),
                                ({"replicas": saves["replicas"]}, lambda **given: libdcp.prove(state, **given)),
                                ({"progress": (5,)}, lambda **given: libdcp.Checkpoint(self.dir).verify(**given)),
                                ({"step": (True, "1", -1, None)}, lambda step: libdcp.save(other, step, state))):

@@ -11,6 +11,7 @@ from ._arrays import Shard
 from ._calls import Loaded
 from ._capi import lib as _lib
 from ._directory import Pin
+from ._lazy import LazyArray
 from ._options import Report
 from ._read import read
 from ._state import State
@@ -22,7 +23,7 @@ from .saving import Saving
 from .store import Store, Tier, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
-__all__ = ["Checkpoint", "Entry", "Error", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving", "Shard",
+__all__ = ["Checkpoint", "Entry", "Error", "LazyArray", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving", "Shard",
            "State", "Status", "Store", "Tier", "load", "prove", "random_state", "read", "register", "save", "save_async",
            "set_random_state", "steps"]
 

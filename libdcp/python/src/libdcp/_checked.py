@@ -173,7 +173,7 @@ SAVES: dict[str, Rule] = {
 LOADS: dict[str, Rule] = {
     "only": _or_none(_globs), "rename": _or_none(_renames), "cast": _flag, "strict": _flag, "engine": _word(ENGINES),
     "progress": _or_none(_function), "fall_back": _flag, "step": _or_none(lambda name, value: step(value))}
-READS: dict[str, Rule] = {"only": LOADS["only"], "as_torch": _or_none(_flag)}
+READS: dict[str, Rule] = {"only": LOADS["only"], "as_torch": _or_none(_flag), "lazy": _flag}
 BOXES: dict[str, Rule] = {"start": _or_none(_indices), "count": _or_none(_indices)}
 PROVES: dict[str, Rule] = {"replicas": _word(REPLICAS)}
 VERIFIES: dict[str, Rule] = {"progress": _or_none(_function)}

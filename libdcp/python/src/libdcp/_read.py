@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import importlib
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 
 from . import _arrays, _checked, _names
 from ._decoding import Decoder
+from ._lazy import LazyArray
 from ._paths import Path
 from ._restore import Selects
 from ._tree import Stored, Trail, tensors_in
@@ -122,7 +124,39 @@ def _put(state: dict[Any, Any], keys: Trail, value: Any, path: str) -> None:
     inner[keys[-1]] = value
 
 
-def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool | None = None) -> dict[Any, Any]:
+def _fill(checkpoint: Checkpoint, tensors: Mapping[str, Any]) -> None:
+    by_section: dict[str, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        section, rest = name[1:].split("/", 1)
+        by_section.setdefault(section, {})[rest] = tensor
+    if tensors:
+        checkpoint.fill(by_section)
+
+
+def _nested(checkpoint: Checkpoint, selected: _Selected | None, torch: Any, lazy: bool) -> dict[Any, Any]:
+    stored = checkpoint.stored
+    words = stored.words if stored.words is not None else {}
+    whole = set() if selected is None or not stored.is_tagged else set(
+        _with_whole(words, (), stored, Decoder(True), selected))
+    tensors = {name: LazyArray(checkpoint, name, torch) if lazy else _new(entry, torch)
+               for name, entry in checkpoint.entries.items() if selected is None or selected(name) or name in whole}
+    if not lazy:
+        _fill(checkpoint, tensors)
+    reading = _Reading(stored, selected, tensors)
+    found = reading.value(words)
+    if not isinstance(found, dict):
+        raise Error('the member "state" of the checkpoint\'s JSON is no mapping', status=Status.CORRUPT,
+                    path=checkpoint.path)
+    for name, tensor in tensors.items():
+        if name not in reading.placed:
+            _put(found, stored.keys_of(name), tensor, name)
+    if selected is not None:
+        selected.refuse_idle(checkpoint.path, checkpoint)
+    return found
+
+
+def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool | None = None,
+         lazy: bool = False) -> dict[Any, Any]:
     """Reads a checkpoint as the nested mapping that was saved, completely into memory, and verifies it.
 
     Args:
@@ -130,6 +164,8 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
         only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is not a mapping, such as a list, is
             read as a whole if it, or a tensor in it, is selected. Each glob must match something.
         as_torch: whether tensors are torch's, or numpy's; None: torch's if it is imported.
+        lazy: tensors are :class:`libdcp.LazyArray`, which read and check elements when they are indexed. The step's files
+            are open, and no writer removes them, until the last of these is gone.
 
     Returns:
         What is not a tensor has the type with which it was saved; instances of classes that were not registered
@@ -140,32 +176,12 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     Raises:
         libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.
     """
-    given = _checked.checked("read", {"only": only, "as_torch": as_torch}, _checked.READS)
+    given = _checked.checked("read", {"only": only, "as_torch": as_torch, "lazy": lazy}, _checked.READS)
     as_torch = given["as_torch"]
     torch = importlib.import_module("torch") if as_torch else sys.modules.get("torch") if as_torch is None else None
-    selected = None if only is None else _Selected(given["only"])
-    selects = selected
-    with Checkpoint(path) as checkpoint:
-        stored = checkpoint.stored
-        words = stored.words if stored.words is not None else {}
-        whole = set() if selects is None or not stored.is_tagged else set(
-            _with_whole(words, (), stored, Decoder(True), selects))
-        tensors = {name: _new(entry, torch) for name, entry in checkpoint.entries.items()
-                   if selects is None or selects(name) or name in whole}
-        if tensors:
-            by_section: dict[str, dict[str, Any]] = {}
-            for name, tensor in tensors.items():
-                section, rest = name[1:].split("/", 1)
-                by_section.setdefault(section, {})[rest] = tensor
-            checkpoint.fill(by_section)
-        reading = _Reading(stored, selects, tensors)
-        found = reading.value(words)
-        if not isinstance(found, dict):
-            raise Error('the member "state" of the checkpoint\'s JSON is no mapping', status=Status.CORRUPT,
-                        path=checkpoint.path)
-        for name, tensor in tensors.items():
-            if name not in reading.placed:
-                _put(found, stored.keys_of(name), tensor, name)
-        if selected is not None:
-            selected.refuse_idle(checkpoint.path, checkpoint)
+    with contextlib.ExitStack() as closing:
+        checkpoint = closing.enter_context(Checkpoint(path))
+        found = _nested(checkpoint, None if only is None else _Selected(given["only"]), torch, given["lazy"])
+        if given["lazy"]:
+            closing.pop_all()  # the arrays keep it open
         return found

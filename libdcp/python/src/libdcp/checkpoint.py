@@ -192,15 +192,19 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
                 s < 0 or n < 0 or s + n > whole for s, n, whole in zip(start, count, entry.shape)):
             raise ValueError(f"{name}: {count} elements from {start} on are not within its shape, {entry.shape}")
         array = np.empty(count, _arrays.numpy_dtype(entry.dtype))
-        dims, opened, address = c.c_uint64 * MAX_DIMS, self._open(), array.ctypes.data
+        self.read_into(name, start, count, array.ctypes.data)
+        return array
+
+    def read_into(self, name: str, start: Sequence[int], count: Sequence[int], address: int) -> None:
+        """Reads a box that is inside the tensor into memory, where its elements follow each other."""
+        dims, opened, size = c.c_uint64 * MAX_DIMS, self._open(), _arrays.n_bytes(self._entries[name].dtype, ())
         try:
-            for first, n in _parts(start, count, array.itemsize) if array.size else ():
+            for first, n in _parts(start, count, size) if math.prod(count) else ():
                 box = _capi.Box(dims(*first), dims(*(n or (1,))))
                 lib.checkpoint_read(opened.handle, name.encode(), box, address)
-                address += math.prod(n) * array.itemsize
+                address += math.prod(n) * size
         finally:
             del opened
-        return array
 
     def fill(self, state: Mapping[Any, Any]) -> None:
         """Fills the memory of a state's tensors from the open checkpoint, as :func:`libdcp.load` does."""
