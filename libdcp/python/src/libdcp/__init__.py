@@ -28,10 +28,11 @@ __all__ = ["Checkpoint", "Entry", "Error", "LazyArray", "Loaded", "Loader", "Per
            "set_random_state", "steps"]
 
 if TYPE_CHECKING:
-    from . import accelerate as accelerate, dcp as dcp, transformers as transformers
+    from . import accelerate as accelerate, dcp as dcp, hf as hf, transformers as transformers
 else:
     def __getattr__(name: str) -> Any:
-        """Imports ``libdcp.dcp``, which needs torch, and the adapters of frameworks when they are first used."""
-        if name in ("accelerate", "dcp", "transformers"):
+        """Imports ``libdcp.dcp``, which needs torch, ``libdcp.hf``, and the adapters of frameworks when they are first
+        used."""
+        if name in ("accelerate", "dcp", "hf", "transformers"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

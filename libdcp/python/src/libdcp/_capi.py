@@ -191,6 +191,9 @@ _STATUS: dict[str, list[Any]] = {
     "verify": [c.c_char_p, c.POINTER(VerifyOptions)],
     "prove": [P, P, c.POINTER(ProveOptions), OUT],
     "checkpoint_crc": [P, c.c_size_t, U64P],
+    "st_header": [c.POINTER(Tensor), c.c_size_t, c.POINTER(c.c_void_p), U64P],
+    "st_open_incomplete": [c.c_char_p, OUT],
+    "st_read": [P, c.c_char_p, c.c_uint64, c.c_uint64, P],
 }
 _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "version": (c.c_char_p, []),
@@ -226,6 +229,10 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "proof_tensors": (c.c_size_t, [P]),
     "proof_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
     "proof_crc": (c.c_uint64, [P, c.c_size_t]),
+    "st_close": (None, [P]),
+    "st_tensors": (c.c_size_t, [P]),
+    "st_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
+    "convert": (c.c_int, [c.c_int, P, c.c_int, P, c.c_uint64]),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _dcp_nested, _names, _tree
+from . import _arrays, _dcp_nested, _names, _paths, _tree
 from ._dcp_rename import Renames
 from ._options import Progress
 from ._tree import Stored
@@ -127,12 +127,12 @@ class _Writer:
             for where, value in leaves.items():
                 if not _dcp_nested.is_tensor(value):
                     self._object(stream, self._whole(value), renames.of(where))
-            _sync(stream)
+            _paths.sync(stream)
         made = self._metadata.Metadata(self._written.described, self._written.keys, self._written.places,
                                        self._metadata.StorageMeta())
         with open(os.path.join(self._folder, ".metadata"), "wb") as stream:
             pickle.dump(made, stream)
-            _sync(stream)
+            _paths.sync(stream)
 
 
 def _item(entry: Entry) -> int:
@@ -141,19 +141,6 @@ def _item(entry: Entry) -> int:
 
 def _bytes(entry: Entry) -> int:
     return prod(entry.shape) * _item(entry)
-
-
-def _sync(stream: io.BufferedWriter) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def convert(source: str, directory: str, *, flat: bool = False, renames: Renames = Renames(()),
@@ -182,11 +169,11 @@ def convert(source: str, directory: str, *, flat: bool = False, renames: Renames
         os.mkdir(made)
         try:
             _Writer(checkpoint, made, progress).write(flat, renames)
-            _sync_folder(made)
+            _paths.sync_folder(made)
             if os.path.lexists(directory):
                 raise FileExistsError(f"{directory} exists; nothing is overwritten")
             os.rename(made, directory)
-            _sync_folder(parent)
+            _paths.sync_folder(parent)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise

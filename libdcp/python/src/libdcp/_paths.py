@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import IO, Any
 
 Path = str | os.PathLike[str]
 
@@ -62,3 +62,18 @@ def anchored(path: str, folder: str) -> str:
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
     is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
     return path if is_told_by_itself else os.path.join(folder, path)
+
+
+def sync(stream: IO[bytes]) -> None:
+    """Makes what was written to a file durable."""
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def sync_folder(path: str) -> None:
+    """Makes the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -69,7 +69,7 @@ class _Opened:
 _PART_BYTES = 32 << 20  # parts of a read, between which signals are handled
 
 
-def _parts(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+def parts_of(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
     """Divides a box into boxes whose dense elements follow each other, of at most the given bytes if an element has
     ``size`` bytes."""
     cut = next((d for d, n in enumerate(count) if n > 1), None)
@@ -79,7 +79,7 @@ def _parts(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tu
     n = max(1, _PART_BYTES // (math.prod(count[cut + 1:]) * size))
     for at in range(0, count[cut], n):
         inner = (*count[:cut], min(n, count[cut] - at), *count[cut + 1:])
-        yield from _parts((*start[:cut], start[cut] + at, *start[cut + 1:]), inner, size)
+        yield from parts_of((*start[:cut], start[cut] + at, *start[cut + 1:]), inner, size)
 
 
 class Checkpoint(Mapping[str, npt.NDArray[Any]]):
@@ -199,7 +199,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         """Reads a box that is inside the tensor into memory, where its elements follow each other."""
         dims, opened, size = c.c_uint64 * MAX_DIMS, self._open(), _arrays.n_bytes(self._entries[name].dtype, ())
         try:
-            for first, n in _parts(start, count, size) if math.prod(count) else ():
+            for first, n in parts_of(start, count, size) if math.prod(count) else ():
                 box = _capi.Box(dims(*first), dims(*(n or (1,))))
                 lib.checkpoint_read(opened.handle, name.encode(), box, address)
                 address += math.prod(n) * size

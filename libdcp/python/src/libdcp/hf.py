@@ -1,0 +1,77 @@
+"""Hugging Face folders: a step's model as one, and a state filled from one.
+
+    libdcp.hf.export("checkpoints", "my-model", dtype="bf16")   # for AutoModelForCausalLM.from_pretrained("my-model")
+    libdcp.hf.load("my-model", model.state_dict())
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from . import _checked, _hf_export, _paths
+from ._paths import Path
+from .checkpoint import Checkpoint
+
+__all__ = ["export"]
+
+_DTYPES = {"f32": "F32", "float32": "F32", "bf16": "BF16", "bfloat16": "BF16", "f16": "F16", "float16": "F16"}
+_MOST = 2**63 - 1
+
+
+def _dtype(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    text = str(value).removeprefix("torch.")
+    if text not in _DTYPES:
+        raise ValueError(f"{name}: {value!r} is none of f32, bf16, f16")
+    return _DTYPES[text]
+
+
+def _size(name: str, value: Any) -> int:
+    """Bytes, from an integer or a text such as "5GB"."""
+    wrong = f"{name}: {value!r} must be a size of at least 1 byte, such as 5GB, 1.5TB or 512KiB"
+    if value is None:
+        return 5 * 10**9
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise TypeError(wrong)
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)(?:([kKMGTPE])(i?)B|B?)", str(value), re.ASCII)
+    if not found:
+        raise ValueError(wrong)
+    number, prefix, binary = found.groups()
+    unit = (1024 if binary else 1000) ** ("KMGTPE".index(prefix.upper()) + 1) if prefix else 1
+    size = int(Decimal(number) * unit)
+    if not 0 < size <= _MOST:
+        raise ValueError(wrong)
+    return size
+
+
+def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_size: int | str | None = None) -> None:
+    """Writes the model of a step as a folder that Hugging Face's transformers loads: config.json, the tokenizer's and
+    other files that the step carries, and the tensors below /model as model.safetensors, or as several such files with an
+    index. One process; every byte that is read is checked. The files are those of dcp-export, which also compares the
+    tensors with what config.json requires.
+
+    Args:
+        ckpt: a step's folder, a directory of steps, which stands for the newest one, or an open checkpoint. config.json
+            is the member "model" of its JSON: ``libdcp.save(..., json={"model": model.config.to_diff_dict()})``.
+        out: the folder to make. It must not exist, or be empty; it gets its name once it is complete and durable.
+        dtype: "f32", "bf16" or "f16", or torch's: floats are rounded to this type. None: as stored.
+        max_shard_size: the most bytes of tensors in a file, unless a single one is larger: a number, or a text such as
+            "5GB", which is the default.
+
+    The parts that torch.compile, FSDP, activation checkpointing, DDP and PEFT add to names are left out, and so is an
+    ``lm_head.weight`` that config.json ties to the embedding.
+
+    Raises:
+        libdcp.Error: NOT_FOUND: no step, or no model in it; CORRUPT, which names the tensor.
+        FileExistsError: ``out`` exists.
+    """
+    given = _checked.checked("export", {"dtype": dtype, "max_shard_size": max_shard_size},
+                             {"dtype": _dtype, "max_shard_size": _size})
+    folder = _paths.given(out, "out")
+    with contextlib.nullcontext(ckpt) if isinstance(ckpt, Checkpoint) else Checkpoint(ckpt) as checkpoint:
+        _hf_export.write(checkpoint, folder, given["dtype"], given["max_shard_size"])
