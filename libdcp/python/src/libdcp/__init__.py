@@ -23,9 +23,9 @@ from .saving import Saving
 from .store import Store, Tier, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
-__all__ = ["Checkpoint", "Entry", "Error", "LazyArray", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving", "Shard",
-           "State", "Status", "Store", "Tier", "load", "prove", "random_state", "read", "register", "save", "save_async",
-           "set_random_state", "steps"]
+__all__ = ["Checkpoint", "Entry", "Error", "LazyArray", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving",
+           "Shard", "State", "Status", "Store", "Tier", "load", "prove", "random_state", "read", "register", "save",
+           "save_async", "set_random_state", "steps"]
 
 if TYPE_CHECKING:
     from . import accelerate as accelerate, dcp as dcp, hf as hf, transformers as transformers

@@ -7,13 +7,15 @@ import ctypes as c
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from . import _capi, _groups, _signals, _union
 from ._capi import lib
 from .errors import EarlierFailure, Error, Status, status_of
+
+T = TypeVar("T")
 
 log = logging.getLogger("libdcp")
 
@@ -324,3 +326,15 @@ class Comm:
         if self._key:
             _used.pop(self._key).group.close()
             self._key = 0
+
+
+def attempted(comm: Comm, function: Callable[[], T]) -> T:
+    """The function's result on this rank. If it fails on one rank, all raise an error. Collective."""
+    made: list[T] = []
+    failure = None
+    try:
+        made.append(_signals.interruptible(function))
+    except BaseException as e:
+        failure = e
+    comm.agree_on([], 0, failure)
+    return made[0]

@@ -7,7 +7,7 @@ import fnmatch
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,17 +22,20 @@ from .checkpoint import Checkpoint, parts_of
 from .errors import Error, Status
 
 MODEL = "/model/"
+FILE_BYTES = 5 * 10**9
+ONE_FILE = 2**63 - 1
 log = logging.getLogger("libdcp")
 
 # The order of safetensors' own writer: larger types first, which keeps all elements aligned.
 _ORDER = ("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E8M0", "F8_E4M3", "F8_E5M2",
           "I8", "U8", "BOOL", "C128")
 _FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0")
-_INFINITE = {"F64": ("u8", 0x7ff << 52), "F32": ("u4", 0xff << 23), "F16": ("u2", 0x1f << 10), "BF16": ("u2", 0xff << 7),
-             "F8_E5M2": ("u1", 0x1f << 2)}  # the bits of a number's type, and those of infinity
+# For each type that has infinity: numpy's type for its bits, and the bits of infinity.
+_INFINITE = {"F64": ("u8", 0x7ff << 52), "F32": ("u4", 0xff << 23), "F16": ("u2", 0x1f << 10),
+             "BF16": ("u2", 0xff << 7), "F8_E5M2": ("u1", 0x1f << 2)}
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-               "vocab.txt", "merges.txt", "*.model", "tokenizer.model.v*", "*.tiktoken", "tekken.json", "tokenization_*.py",
-               "chat_template.json", "chat_template.jinja")
+               "vocab.txt", "merges.txt", "*.model", "tokenizer.model.v*", "*.tiktoken", "tekken.json",
+               "tokenization_*.py", "chat_template.json", "chat_template.jinja")
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ def _without_copy(checkpoint: Checkpoint, config: dict[str, Any], sources: dict[
     if _are_equal(checkpoint, copy, tied):
         return {name: source for name, source in sources.items() if source != copy}
     if checkpoint.entries[copy] == checkpoint.entries[tied]:
-        log.warning("%s: the configuration ties %s to %s, but they differ: both are written, and transformers uses only the "
-                    "latter", checkpoint.path, copy, tied)
+        log.warning("%s: the configuration ties %s to %s, but they differ: both are written, and transformers uses "
+                    "only the latter", checkpoint.path, copy, tied)
     return sources
 
 
@@ -100,12 +103,12 @@ def _items(checkpoint: Checkpoint, config: dict[str, Any] | None, dtype: str | N
         sources[name] = path
     sources = _without_copy(checkpoint, config or {}, sources)
     entries = {name: checkpoint.entries[source] for name, source in sources.items()}
-    return [_Item(name, sources[name], entry.dtype, dtype if dtype and entry.dtype in _FLOATS else entry.dtype, entry.shape)
-            for name, entry in sorted(entries.items(), key=lambda item: item[0].encode())]
+    return [_Item(name, sources[name], entry.dtype, dtype if dtype and entry.dtype in _FLOATS else entry.dtype,
+                  entry.shape) for name, entry in sorted(entries.items(), key=lambda item: item[0].encode())]
 
 
-def _files(items: Sequence[_Item], most: int) -> list[_File]:
-    """Fills one file after the other."""
+def _filled(items: Sequence[_Item], most: int) -> list[list[_Item]]:
+    """The items of each file: fills one file after the other."""
     found: list[list[_Item]] = [[]]
     filled = 0
     for item in items:
@@ -114,6 +117,19 @@ def _files(items: Sequence[_Item], most: int) -> list[_File]:
             filled = 0
         found[-1].append(item)
         filled += min(item.nbytes, most - filled)
+    return found
+
+
+def _assigned(items: Sequence[_Item], numbers: Mapping[str, int]) -> list[list[_Item]]:
+    """The items of each file: those without a number go into the first one."""
+    found: list[list[_Item]] = [[] for _ in range(max(numbers.values()))]
+    for item in items:
+        found[numbers.get(item.name, 1) - 1].append(item)
+    return found
+
+
+def _files(items: Sequence[_Item], split: int | Mapping[str, int]) -> list[_File]:
+    found = _filled(items, split) if isinstance(split, int) else _assigned(items, split)
     def name(i: int) -> str:
         return "model.safetensors" if len(found) == 1 else f"model-{i:05}-of-{len(found):05}.safetensors"
     return [_File(name(i), sorted(of_file, key=lambda item: (_ORDER.index(item.dtype), item.name.encode())))
@@ -147,8 +163,8 @@ def _data(checkpoint: Checkpoint, item: _Item) -> Iterator[npt.NDArray[Any]]:
         checkpoint.read_into(item.source, start, count, raw.ctypes.data)
         if item.dtype != item.stored:
             made = np.empty(prod(count) * new, np.uint8)
-            lib.convert(_arrays.dtype_number(item.stored), raw.ctypes.data, _arrays.dtype_number(item.dtype), made.ctypes.data,
-                        prod(count))
+            lib.convert(_arrays.dtype_number(item.stored), raw.ctypes.data, _arrays.dtype_number(item.dtype),
+                        made.ctypes.data, prod(count))
             overflows += _n_infinite(item.dtype, made) - _n_infinite(item.stored, raw)
             raw = made
         yield raw
@@ -164,8 +180,8 @@ def _write(path: str, pieces: Iterator[Any]) -> None:
 
 
 def _main_dtype(files: Sequence[_File]) -> str:
-    """The type of the largest tensor of floats. 8-bit floats do not count, since a configuration names the type in which
-    to compute."""
+    """The type of the largest tensor of floats. 8-bit floats do not count, since a configuration names the type in
+    which to compute."""
     found = [item for file in files for item in file.items if item.dtype in _FLOATS[:4] and item.elements]
     return max(found, key=lambda item: item.nbytes).dtype if found else "F32"
 
@@ -186,7 +202,8 @@ def _texts(checkpoint: Checkpoint, config: dict[str, Any] | None, files: Sequenc
     if len(files) > 1:
         items = [item for file in files for item in file.items]
         made["model.safetensors.index.json"] = {
-            "metadata": {"total_parameters": sum(item.elements for item in items), "total_size": sum(item.nbytes for item in items)},
+            "metadata": {"total_parameters": sum(item.elements for item in items),
+                         "total_size": sum(item.nbytes for item in items)},
             "weight_map": {item.name: file.name for file in files for item in file.items}}
     if config is None:
         log.warning("%s: holds no model configuration, so config.json is not written", checkpoint.path)
@@ -203,14 +220,14 @@ def _write_companion(checkpoint: Checkpoint, source: str, path: str) -> None:
     try:
         _write(path, _data(checkpoint, _Item("", source, entry.dtype, entry.dtype, entry.shape)))
     except FileExistsError:
-        raise Error(f"{checkpoint.path}: {source} has the name of a file that an export makes itself", status=Status.CORRUPT,
-                    tensor=source, path=checkpoint.path) from None
+        raise Error(f"{checkpoint.path}: {source} has the name of a file that an export makes itself", tensor=source,
+                    status=Status.CORRUPT, path=checkpoint.path) from None
 
 
-def _fill(checkpoint: Checkpoint, folder: str, dtype: str | None, most: int) -> None:
+def _fill(checkpoint: Checkpoint, folder: str, dtype: str | None, split: int | Mapping[str, int]) -> None:
     config = checkpoint.json.get("model")
     config = config if isinstance(config, dict) else None
-    files = _files(_items(checkpoint, config, dtype), most)
+    files = _files(_items(checkpoint, config, dtype), split)
     for file in files:
         pieces = (piece for item in file.items for piece in _data(checkpoint, item))
         head = _head(file.items)
@@ -231,12 +248,13 @@ def _check_place(checkpoint: Checkpoint, out: str) -> None:
         raise ValueError(f"{out} is in the checkpoint itself; choose a path outside of it")
 
 
-def write(checkpoint: Checkpoint, out: str, dtype: str | None, most: int) -> None:
+def write(checkpoint: Checkpoint, out: str, dtype: str | None, split: int | Mapping[str, int]) -> None:
     """Makes the folder ``out``, which gets its name once it is complete and durable.
 
     Args:
         dtype: in which floats are written, such as "BF16"; None: as stored.
-        most: bytes of data in a file, unless a single tensor is larger.
+        split: the most bytes of data in a file, unless a single tensor is larger; or the number of each tensor's file,
+            by name, which begins at 1.
     """
     out = os.path.abspath(out)
     _check_place(checkpoint, out)
@@ -245,7 +263,7 @@ def write(checkpoint: Checkpoint, out: str, dtype: str | None, most: int) -> Non
     made = os.path.join(parent, f".tmp-{os.path.basename(out)}-{os.getpid()}")
     os.mkdir(made)
     try:
-        _fill(checkpoint, made, dtype, most)
+        _fill(checkpoint, made, dtype, split)
         for folder, _, _ in os.walk(made):
             _paths.sync_folder(folder)
         os.rename(made, out)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ARCHITECTURES = {
-    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "gpt2": "GPT2LMHeadModel", "vit": "ViTForImageClassification", "qwen3_tts": "Qwen3TTSForConditionalGeneration"}
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM", "gpt2": "GPT2LMHeadModel", "vit": "ViTForImageClassification",
+    "qwen3_tts": "Qwen3TTSForConditionalGeneration"}
 _DTYPES = {"F64": "float64", "F16": "float16", "BF16": "bfloat16"}
 _BYTES = 256
 
@@ -34,15 +35,18 @@ def _lines(value: Any, digits: int, margin: str) -> str:
     if not value or not isinstance(value, (dict, list)):
         return json.dumps(value, ensure_ascii=False)
     inner = margin + "  "
-    items = ([_lines(item, digits, inner) for item in value] if isinstance(value, list) else
-             [f"{json.dumps(key, ensure_ascii=False)}: {_lines(item, digits, inner)}" for key, item in sorted(value.items())])
-    begin, end = "[]" if isinstance(value, list) else "{}"
+    if isinstance(value, list):
+        begin, end, items = "[", "]", [_lines(item, digits, inner) for item in value]
+    else:
+        begin, end, items = "{", "}", [f"{json.dumps(key, ensure_ascii=False)}: {_lines(item, digits, inner)}"
+                                       for key, item in sorted(value.items())]
     return f"{begin}\n{inner}" + f",\n{inner}".join(items) + f"\n{margin}{end}"
 
 
 def text(value: Any) -> str:
     """JSON with sorted keys, and with as few digits for all reals as they need to read back unchanged."""
-    digits = max((next(n for n in (15, 16, 17) if float(f"{real:.{n}g}") == real) for real in _reals(value)), default=15)
+    needed = (next(n for n in (15, 16, 17) if float(f"{real:.{n}g}") == real) for real in _reals(value))
+    digits = max(needed, default=15)
     return _lines(value, digits, "") + "\n"
 
 
@@ -73,8 +77,12 @@ def _vocabulary() -> dict[str, int]:
 def byte_tokenizer() -> dict[str, Any]:
     """The files of a tokenizer whose tokens are the bytes, by name."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-             "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": _vocabulary(), "merges": []}
-    return {"tokenizer.json": {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-                               "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model},
-            "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}}
+    model: dict[str, Any] = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+        "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": _vocabulary(), "merges": []}
+    return {
+        "tokenizer.json": {
+            "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}}

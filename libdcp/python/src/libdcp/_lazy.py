@@ -32,8 +32,8 @@ def _integer(item: Any) -> int:
             return operator.index(item)
     except TypeError:
         pass
-    raise TypeError(f"a lazy array is indexed by integers, slices, ... and None, not by {type(item).__name__}; [...] reads it "
-                    "as a whole, as an array that takes any index")
+    raise TypeError(f"a lazy array is indexed by integers, slices, ... and None, not by {type(item).__name__}; [...] "
+                    "reads it as a whole, as an array that takes any index")
 
 
 def _along(item: Any, n: int) -> tuple[int, int, Any]:
@@ -68,12 +68,13 @@ def _box(index: Any, shape: tuple[int, ...]) -> _Box:
 class LazyArray:
     """A tensor of a checkpoint that was read with ``libdcp.read(path, lazy=True)``.
 
-    Indexing with integers, slices, ``...`` and None reads the elements that are needed, and checks them: ``array[2:5]``,
-    ``array[...]``. ``numpy.asarray`` reads the whole tensor. The result is a new array: numpy's, or torch's according to
-    ``as_torch``. Nothing is kept, so each access reads anew. A slice with a step reads what lies between its elements, too.
+    Indexing with integers, slices, ``...`` and None reads the elements that are needed, and checks them:
+    ``array[2:5]``, ``array[...]``. ``numpy.asarray`` reads the whole tensor. The result is a new array: numpy's, or
+    torch's according to ``as_torch``. Nothing is kept, so each access reads anew. A slice with a step reads what lies
+    between its elements, too.
 
-    Any number of threads may use an array at once. The step's files are open, and no writer removes them, as long as one of
-    the arrays of the same ``libdcp.read`` exists.
+    Any number of threads may use an array at once. The step's files are open, and no writer removes them, as long as
+    one of the arrays of the same ``libdcp.read`` exists.
 
     Attributes:
         path: the tensor's path in the checkpoint.

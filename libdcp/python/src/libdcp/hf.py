@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from . import _checked, _hf_export, _paths
+from . import _checked, _hf_export, _hf_load, _paths
+from ._calls import Loaded
+from ._comm import attempted, working
 from ._paths import Path
 from .checkpoint import Checkpoint
 
-__all__ = ["export"]
+__all__ = ["export", "load"]
 
 _DTYPES = {"f32": "F32", "float32": "F32", "bf16": "BF16", "bfloat16": "BF16", "f16": "F16", "float16": "F16"}
 _MOST = 2**63 - 1
@@ -35,7 +37,7 @@ def _size(name: str, value: Any) -> int:
     """Bytes, from an integer or a text such as "5GB"."""
     wrong = f"{name}: {value!r} must be a size of at least 1 byte, such as 5GB, 1.5TB or 512KiB"
     if value is None:
-        return 5 * 10**9
+        return _hf_export.FILE_BYTES
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise TypeError(wrong)
     found = re.fullmatch(r"(\d+(?:\.\d*)?)(?:([kKMGTPE])(i?)B|B?)", str(value), re.ASCII)
@@ -51,9 +53,9 @@ def _size(name: str, value: Any) -> int:
 
 def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_size: int | str | None = None) -> None:
     """Writes the model of a step as a folder that Hugging Face's transformers loads: config.json, the tokenizer's and
-    other files that the step carries, and the tensors below /model as model.safetensors, or as several such files with an
-    index. One process; every byte that is read is checked. The files are those of dcp-export, which also compares the
-    tensors with what config.json requires.
+    other files that the step carries, and the tensors below /model as model.safetensors, or as several such files with
+    an index. One process; every byte that is read is checked. The files are those of dcp-export, which also compares
+    the tensors with what config.json requires.
 
     Args:
         ckpt: a step's folder, a directory of steps, which stands for the newest one, or an open checkpoint. config.json
@@ -75,3 +77,36 @@ def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_s
     folder = _paths.given(out, "out")
     with contextlib.nullcontext(ckpt) if isinstance(ckpt, Checkpoint) else Checkpoint(ckpt) as checkpoint:
         _hf_export.write(checkpoint, folder, given["dtype"], given["max_shard_size"])
+
+
+def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: bool = True,
+         cast: bool = False) -> Loaded:
+    """Fills the memory of a state's tensors from the safetensors of a Hugging Face folder, on any number of ranks, each
+    of which reads what it holds. Collective. safetensors have no checksums, so a flipped bit of a tensor is not
+    noticed.
+
+    Args:
+        folder: with model.safetensors, or with model.safetensors.index.json and the files that it names; or the path of
+            a .safetensors file or an index.
+        state: as for :func:`libdcp.save`: ``model.state_dict()``, or ``{"model": ...}``. Its tensors are numpy arrays,
+            torch tensors, DTensors or :class:`libdcp.Shard`, and are written in place; what is not a tensor stays as it
+            is. Ranks may name different tensors, as pipeline stages do. The parts that wrappers add to names do not
+            count.
+        group: see :class:`libdcp.Store`.
+        strict: it is an error if only one side has a tensor that any rank names. If not strict, these are left
+            unchanged, and the result's ``.missing`` and ``.unexpected`` are the names that the folder and the state
+            lack. Of torch's tensors that share their memory, or that config.json ties, the folder needs only one.
+        cast: tensors of another dtype are converted; otherwise they are an error.
+
+    Returns:
+        A dict with config.json as "model", if there is one.
+
+    Raises:
+        libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH; CORRUPT or UNSUPPORTED: a file's header is wrong or
+            has something unknown. Nothing was changed. IO: a file could not be read.
+    """
+    with working(group) as comm:
+        def check() -> tuple[str, bool, bool]:
+            given = _checked.checked("load", {"strict": strict, "cast": cast}, _checked.LOADS)
+            return _paths.given(folder, "folder", "libdcp.hf.load(folder, state)"), given["strict"], given["cast"]
+        return _hf_load.load(comm, *attempted(comm, check), state=state)
