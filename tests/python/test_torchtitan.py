@@ -80,9 +80,12 @@ class Test(unittest.TestCase):
     def test_pipeline(self):
         self.run_ranks(2, "other_ranks", "stages", SOURCE="undisturbed")
 
+    def test_last_save_in_hf(self):
+        self.run_ranks(2, "sharded_in_hf", "in-hf", SOURCE="undisturbed")
+
     def test_settings(self):
         done = subprocess.run([sys.executable, "-c", SETTINGS], capture_output=True, text=True)
-        self.assertEqual(done.stdout, "4 refused\n", done.stderr)
+        self.assertEqual(done.stdout, "3 refused\n", done.stderr)
 
     def test_loader(self):
         """The state of a loader with tuples and keys that are not texts, as in torchtitan, through JSON."""
@@ -98,7 +101,7 @@ class Test(unittest.TestCase):
 SETTINGS = """
 import libdcp.torchtitan
 refused = 0
-for name, value in {"async_mode": "async_with_pinned_mem", "last_save_in_hf": True, "folder": "gs://bucket/checkpoints",
+for name, value in {"async_mode": "async_with_pinned_mem", "folder": "gs://bucket/checkpoints",
                     "initial_load_path": "s3://bucket/step"}.items():
     try:
         libdcp.torchtitan.CheckpointManager.Config(**{name: value})

@@ -1,10 +1,12 @@
 """Runs under torchrun for test_torchtitan.py: titan_ranks.py WHAT SCRATCH FOLDER; it saves to SCRATCH/FOLDER."""
 
+import json
 import os
 import pathlib
 import signal
 import sys
 import types
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -29,6 +31,8 @@ class Cpu(types.ModuleType):
 torchtitan.tools.utils.device_type, torchtitan.tools.utils.device_module = "cpu", Cpu("cpu")
 
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
+from torch.distributed.tensor import DTensor  # noqa: E402
+from torchtitan.components.checkpointer import dcp  # noqa: E402
 from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.models.llama3.config_registry import llama3_debugmodel  # noqa: E402
 from torchtitan.tools.logging import init_logger  # noqa: E402
@@ -113,19 +117,56 @@ def refuse_foreign(trainer, scratch):
         refused(["step-10", "libdcp.convert"], manager.load)
 
 
-def hugging_face(trainer, scratch):
-    """Weights under Hugging Face's names, with which a training begins."""
-    from safetensors.torch import save_file
-    wanted = {name: value.full_tensor() for name, value in trainer.checkpointer.states["model"].state_dict().items()}
-    adapter = trainer.checkpointer._adapter
-    (scratch / "hf").mkdir()
-    theirs = {name: value.contiguous() for name, value in adapter.to_hf(wanted).items()}
-    save_file(theirs, scratch / "hf" / "model.safetensors")
-    other = make(scratch, folder="from-hf", seed=3, initial_load_in_hf=True, initial_load_path=str(scratch / "hf"))
-    assert other.checkpointer.load() and other.step == 0
-    for name, value in other.checkpointer.states["model"].state_dict().items():
-        assert torch.equal(value.full_tensor(), wanted[name]), name
-    other.close()
+def weights_in(folder):
+    """All tensors of a Hugging Face folder."""
+    from safetensors.torch import load_file
+    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+
+
+def manager(kind, trainer, scratch, **settings):
+    """A manager of the trainer's model alone."""
+    return kind(kind.Config(enable=True, **settings), states={}, base_folder=str(scratch), dataloader=None, optimizers=None,
+                lr_schedulers=None, model_parts=trainer.model_parts, sd_adapter=trainer.checkpointer._adapter)
+
+
+def last_save_in_hf(trainer, scratch, folder):
+    """The last save as a Hugging Face folder has the tensors that torchtitan's own manager writes, in its files; a
+    training begins with it."""
+    settings = {"last_save_in_hf": True, "export_dtype": "bfloat16"}
+    own = manager(dcp.CheckpointManager, trainer, scratch, folder=f"{folder}-own", **settings)
+    ours = manager(CheckpointManager, trainer, scratch, folder=folder, **settings)
+    assert own.save(3, last_step=True) and ours.save(3, last_step=True)
+    dist.barrier()
+    step, wanted = scratch / folder / "step-3", weights_in(scratch / f"{folder}-own" / "step-3")
+    found = weights_in(step)
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in found)
+    assert [file.name for file in step.iterdir()] == ["model.safetensors"] and os.listdir(scratch / folder) == ["step-3"]
+    dist.barrier()
+    split = {name: 1 + i % 2 for i, name in enumerate(sorted(wanted))}
+    with mock.patch.object(ours._adapter, "fqn_to_index_mapping", split):
+        assert ours.save(3, last_step=True)  # replaces the folder
+    names = {name: f"model-0000{number}-of-00002.safetensors" for name, number in split.items()}
+    assert json.loads((step / "model.safetensors.index.json").read_text())["weight_map"] == names
+    assert weights_in(step).keys() == wanted.keys() and not (step / "model.safetensors").exists()
+    for value in ours.states["model"].state_dict().values():
+        value.zero_()
+    reader = manager(CheckpointManager, trainer, scratch, folder=f"{folder}-new", initial_load_in_hf=True,
+                     initial_load_path=str(step))
+    assert reader.load()
+    for name, value in ours._adapter.to_hf(reader.states["model"].state_dict()).items():
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        assert torch.equal(whole.bfloat16(), wanted[name]), name
+    ours.close()
+    reader.close()
+
+
+def sharded_in_hf(scratch, folder):
+    """SOURCE is the folder of the weights."""
+    trainer = make(scratch, folder=folder, initial_load_path=str(scratch / os.environ["SOURCE"]))
+    assert trainer.checkpointer.load()
+    with torch.no_grad():
+        last_save_in_hf(trainer, scratch, f"{folder}-last")
+    trainer.close()
 
 
 def other_ranks(scratch, folder):
@@ -156,13 +197,13 @@ def other_ranks(scratch, folder):
                        for options in (before.json["state"]["optimizer"], after.json["state"]["optimizer"]))
         assert was == is_now, (was, is_now)
     refuse_foreign(trainer, scratch)
-    if dist.get_world_size() == 1:
-        hugging_face(trainer, scratch)
     # a training that begins with its model
     trainer = make(scratch, stages=stages, folder=f"{folder}-exported", seed=2, initial_load_path=str(source),
                    last_save_model_only=True, export_dtype="bfloat16")
     assert trainer.checkpointer.load() and trainer.step == 0
     assert trainer.checkpointer.save(1, last_step=True)
+    with torch.no_grad():
+        last_save_in_hf(trainer, scratch, f"{folder}-in-hf")
     trainer.close()
     with libdcp.Checkpoint(source) as before, libdcp.Checkpoint(scratch / f"{folder}-exported") as after:
         assert all(after.dtype(name) == "BF16" and name.startswith("/model/") for name in after), after.entries
@@ -173,6 +214,7 @@ def other_ranks(scratch, folder):
 
 if __name__ == "__main__":
     init_logger()
-    {"train": train, "other_ranks": other_ranks}[sys.argv[1]](pathlib.Path(sys.argv[2]), sys.argv[3])
+    what = {"train": train, "other_ranks": other_ranks, "sharded_in_hf": sharded_in_hf}[sys.argv[1]]
+    what(pathlib.Path(sys.argv[2]), sys.argv[3])
     dist.barrier()
     dist.destroy_process_group()

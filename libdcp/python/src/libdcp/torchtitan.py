@@ -16,12 +16,15 @@ from __future__ import annotations
 import glob
 import importlib
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _names, _tree, store
+from . import _hf_export, _names, _paths, _tree, store
 from ._arrays import Shard
+from ._comm import attempted, working
+from .checkpoint import Checkpoint
 from .errors import Error, Status
 from .ranks import Loader, Rows, Shape, Stateful
 from .saving import Saving
@@ -219,7 +222,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     @dataclass(kw_only=True, slots=True)
     class Config(_base.BaseCheckpointManager.Config):  # type: ignore[misc]
-        """torchtitan's settings of checkpoints; saves as Hugging Face files, and remote folders, are refused."""
+        """torchtitan's settings of checkpoints; remote folders are refused."""
 
         async_mode: Literal["disabled", "async"] = "disabled"
         """Whether a save returns when the step is durable, or continues in the background of the training; the
@@ -230,9 +233,6 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
             if self.async_mode not in ("disabled", "async"):
                 raise ValueError(f"checkpoint.async_mode={self.async_mode!r}: it is \"disabled\" or \"async\", which "
                                  "copies no more than it has to")
-            if self.last_save_in_hf:
-                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of "
-                                 "one, under the model's own names")
             for name in ("folder", "initial_load_path"):
                 _refuse_remote(name, getattr(self, name) or "")
 
@@ -251,6 +251,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         unknown = set(config.exclude_from_loading) - set(states)
         if unknown:
             raise ValueError(f"checkpoint.exclude_from_loading: the state has {sorted(states)}, not {sorted(unknown)}")
+        if config.last_save_in_hf and sd_adapter is None:
+            raise ValueError("checkpoint.last_save_in_hf: needs a model with a state dict adapter")
         self._adapter = sd_adapter
         self._group: Any = _dist.new_group(backend="gloo")
         self._store: store.Store | None = None
@@ -322,6 +324,9 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         with _trace.log_trace_span("checkpoint_save"), torch.no_grad():
             _trace.add_step_tag("checkpoint_save")
             self.maybe_wait_for_saving()
+            if last_step and self.config.last_save_in_hf:
+                self._save_hugging_face(curr_step)
+                return True
             if last_step and self.config.last_save_model_only:
                 state: dict[str, Any] = {MODEL: self._exported()}
             else:
@@ -334,6 +339,28 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 self.save_future = self._opened().save_async(curr_step, state, copy=self.config.async_mode == "async")
                 _log.info(f"Saving the checkpoint of step {curr_step} beside the training.")
         return True
+
+    def _save_hugging_face(self, step: int) -> None:
+        """Writes the model under its names in Hugging Face's files into ``<folder>/step-N``, as torchtitan's own
+        manager does, and replaces what is there. Without config.json, which torchtitan does not have."""
+        out, work = os.path.join(self.folder, f"step-{step}"), os.path.join(self.folder, f".hf-step-{step}")
+        theirs = self._adapter.to_hf(self._exported())
+        split = getattr(self._adapter, "fqn_to_index_mapping", None) or _hf_export.ONE_FILE
+        with working(self._group) as comm:
+            attempted(comm, lambda: None if comm.rank else shutil.rmtree(work, ignore_errors=True))
+        store.save(work, step, {MODEL: theirs}, group=self._group)
+
+        def export() -> None:
+            with Checkpoint(work) as checkpoint:
+                _hf_export.write(checkpoint, os.path.join(work, "hf"), None, split)
+            if os.path.lexists(out):
+                os.rename(out, os.path.join(work, "replaced"))
+            os.rename(os.path.join(work, "hf"), out)
+            _paths.sync_folder(self.folder)
+            shutil.rmtree(work)
+        with working(self._group) as comm:
+            attempted(comm, lambda: None if comm.rank else export())
+        _log.info(f"Saved the model as the Hugging Face folder {out}.")
 
     def _is_due(self, step: int, last_step: bool) -> bool:
         if self.config.load_only:
