@@ -150,7 +150,7 @@ class Test(unittest.TestCase):
     @unittest.skipUnless((PROGRAMS / "dcp-inspect").exists(), f"no dcp-inspect in {PROGRAMS}")
     @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
     def test_tokenizer_of_bytes(self):
-        """transformers loads the tokenizer of an export."""
+        """transformers loads the tokenizer of an export; libdcp.hf.export writes the same files."""
         transformers = importlib.import_module("transformers")
         text = "Hello,\n\tWörld  日本 \x00\x7f \U0001f642 two  spaces "
         folder = self.dir / "bytes"
@@ -165,6 +165,10 @@ class Test(unittest.TestCase):
              "optimizer": {"params": {"lr": 1e-3}}, "checkpoint": {"dir": str(folder / "ckpt")}}))
         tool("dcp-train", folder / "config.json")
         tool("dcp-export", folder / "ckpt", folder / "export")
+        libdcp.hf.export(folder / "ckpt", folder / "by-python")
+        names = sorted(os.listdir(folder / "export"))
+        self.assertEqual(sorted(os.listdir(folder / "by-python")), names)
+        self.assertEqual(filecmp.cmpfiles(folder / "export", folder / "by-python", names, shallow=False)[1:], ([], []))
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "export")
         ids = tokenizer(text)["input_ids"]
         self.assertEqual((len(tokenizer), ids), (256, list(text.encode())))

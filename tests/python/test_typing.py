@@ -61,6 +61,12 @@ libdcp.dcp.Writer("run", stepp=1)  # refused
 libdcp.dcp.Reader("run", cast=True)
 libdcp.dcp.Reader("run", step="1")  # refused
 number: int = writer.report  # refused
+libdcp.read("run", lazy=True)
+libdcp.read("run", lazy="yes")  # refused
+libdcp.hf.export("run", "folder", dtype="bf16", max_shard_size="5GB")
+libdcp.hf.export("run", "folder", max_size=5)  # refused
+names: list[str] = libdcp.hf.load("folder", state, strict=False, cast=True).missing
+libdcp.hf.load("folder", state, strict="no")  # refused
 '''
 
 

@@ -64,7 +64,7 @@ for python in "${all[@]}"; do
     [ -s "$native/licenses/libdcp.txt" ] || fail "the licence is not in the wheel"
     echo "== $name"
     (cd "$dir" && hidden "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q)
-    for test in numpy options places lazy h5py; do
+    for test in numpy options places lazy hf_load h5py; do
         (cd "$dir" && "$env/bin/python" -B "$root/tests/python/test_$test.py" -q)
     done
     n=$((n + 1))
