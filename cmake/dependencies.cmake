@@ -11,7 +11,7 @@ include(cmake/dcpLibraries.cmake)
 if(NOT TARGET MPI::MPI_C)
   dcp_note_missing("MPI (-DDCP_MPI=OFF builds without)" libopenmpi-dev)
 endif()
-if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # matrix products on the CPU
+if(DCP_TRAINER) # matrix products on the CPU
   include(cmake/products.cmake)
 endif()
 if(DCP_TESTS)

@@ -61,27 +61,48 @@ static void list_options(const program_command *command, option_list *list) {
             .name = "json", .help = "print one JSON object", .flag = command->json};
 }
 
+/* Prints lines of the help. In the Python package, omits those about mpirun. */
+static void print_lines(const char *text) {
+    char line[256], own[300];
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        if (!program_is_packaged())
+            printf("%.*s\n", (int)n, text);
+        else if (!strstr(line, "mpirun"))
+            puts(program_own_names(line, own, sizeof own));
+    }
+}
+
 static void print_option(const program_option *o) {
-    char left[80], letter[8] = "";
+    char left[80], letter[8] = "", line[256];
     if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->argument ? " " : "",
              o->argument ? o->argument : "");
-    printf("  %-24s %s\n", left, o->help);
+    snprintf(line, sizeof line, "  %-24s %s", left, o->help);
+    print_lines(line);
 }
 
 static void print_help(const program_command *command, const option_list *list) {
     const char *line = command->usage, *lead = "Usage:";
+    char text[256];
     while (*line) {
         int length = (int)strcspn(line, "\n");
-        printf("%s %s %.*s\n", lead, command->name, length, line);
+        snprintf(text, sizeof text, "%s %s %.*s", lead, command->name, length, line);
+        print_lines(text);
         line += length + (line[length] == '\n');
         lead = "      ";
     }
-    printf("\n%s\n\nOptions:\n", command->about);
+    puts("");
+    print_lines(command->about);
+    puts("\nOptions:");
     for (int i = 0; i < list->n; i++) print_option(&list->rows[i]);
     print_option(&(program_option){.name = "help", .help = "print this and exit"});
     print_option(&(program_option){.name = "version", .help = "print the version and exit"});
-    if (command->notes) printf("\n%s\n", command->notes);
+    if (command->notes) {
+        puts("");
+        print_lines(command->notes);
+    }
     if (command->statuses)
         printf("\n%s\n", command->statuses);
     else
@@ -89,9 +110,16 @@ static void print_help(const program_command *command, const option_list *list) 
                command->stops ? "; 143 stopped by SIGTERM" : "");
 }
 
+static void print_version(const program_command *command) {
+    char own[64];
+    printf("%s %s\n", program_own_names(command->name, own, sizeof own), dcp_version());
+}
+
 static int misuse(const program_command *command, const char *what, const char *which) {
+    char own[64];
     if (program_rank() != 0) return PROGRAM_USAGE;
-    return program_refuse("%s%s; try '%s --help'", what, which, command->name);
+    return program_refuse("%s%s; try '%s --help'", what, which,
+                          program_own_names(command->name, own, sizeof own));
 }
 
 /* Returns true if getopt_long stopped at a long option, not at a letter. In that case optopt is not
@@ -147,7 +175,7 @@ static int read_argv(const program_command *command, const option_list *list, in
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, letters, names, NULL)) != -1;) {
         if (c == 'h' && program_rank() == 0) print_help(command, list);
-        if (c == 'V' && program_rank() == 0) printf("%s %s\n", command->name, dcp_version());
+        if (c == 'V' && program_rank() == 0) print_version(command);
         if (c == 'h' || c == 'V') return PROGRAM_DONE;
         const program_option *o = find_option(list, c);
         if (!o)

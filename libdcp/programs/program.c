@@ -3,6 +3,7 @@
 #include "programs/program.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,9 +15,43 @@
 
 #include "core/system.h"
 
+static const char package[] = "libdcp ";
+
+bool program_is_packaged(void) {
+    return strncmp(program_invocation_short_name, package, strlen(package)) == 0;
+}
+
+/* Returns the package's name for the tool whose name `text` begins with, and the length of that
+ * name in *n; or NULL. */
+static const char *packaged_name(const char *text, size_t *n) {
+    static const char *const names[][2] = {{"dcp-inspect", "libdcp"},
+                                           {"dcp-export", "libdcp export"},
+                                           {"dcp-import", "libdcp import"},
+                                           {"dcp-reshard", "libdcp reshard"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        *n = strlen(names[i][0]);
+        if (strncmp(text, names[i][0], *n) == 0) return names[i][1];
+    }
+    return NULL;
+}
+
+const char *program_own_names(const char *text, char *out, size_t size) {
+    const bool packaged = program_is_packaged();
+    size_t length = 0;
+    out[0] = '\0';
+    while (*text && length + 1 < size) {
+        size_t n = 1;
+        const char *name = packaged ? packaged_name(text, &n) : NULL;
+        snprintf(out + length, size - length, "%.*s", name ? INT_MAX : 1, name ? name : text);
+        length += strlen(out + length);
+        text += name ? n : 1;
+    }
+    return out;
+}
+
 static void print_message(const char *fmt, va_list args) {
-    char message[1200];
-    vsnprintf(message, sizeof message, fmt, args);
+    char message[1200], own[1200];
+    vsnprintf(message, sizeof message, program_own_names(fmt, own, sizeof own), args);
     for (char *c = message; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
@@ -16,8 +17,17 @@ enum {
     PROGRAM_STOPPED = 143, /* by SIGTERM, after cleaning up */
 };
 
+/* The Python package starts the tools as "libdcp COMMAND", which is their argv[0]. */
+
+/* Returns true if the Python package has started this program. */
+bool program_is_packaged(void);
+/* Copies `text` to out[size] and returns `out`. In the Python package, names of tools become its
+ * commands: dcp-export becomes "libdcp export", "dcp-inspect ls" becomes "libdcp ls". */
+const char *program_own_names(const char *text, char *out, size_t size);
+
 /* Prints "<program>: <message>" on stderr and returns `exit_status`. <program> is the last part of
- * argv[0]. The message is printed as one line, whatever text it quotes. */
+ * argv[0]; `fmt`, but not what it quotes, has names as by program_own_names. The message is printed
+ * as one line, whatever text it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Do the same with PROGRAM_USAGE; and with PROGRAM_FAILED and the message "out of memory". */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);

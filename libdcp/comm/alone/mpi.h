@@ -65,8 +65,8 @@ DCP_ALONE int alone_start(void) {
         const char *size = getenv(sizes[i]);
         if (!size || strtol(size, NULL, 10) <= 1) continue;
         fprintf(stderr,
-                "this build is without MPI: it runs as one process, not as %s ranks; build "
-                "with -DDCP_MPI=ON\n",
+                "this build is without MPI: it runs as one process, not as %s ranks; start it "
+                "without a launcher, or build with -DDCP_MPI=ON\n",
                 size);
         exit(2);
     }
