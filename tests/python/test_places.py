@@ -97,14 +97,14 @@ class Test(unittest.TestCase):
                 ("accelerate", ["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "random_states_0.pkl"],
                  "torch.distributed.checkpoint", "libdcp.convert accelerate "),
                 ("accelerate-ddp", ["model.safetensors", "optimizer.bin", "random_states_0.pkl"], "Hugging Face",
-                 "dcp-import accelerate-ddp "),
+                 "libdcp import accelerate-ddp "),
                 ("lightning", ["epoch=1-step=240.ckpt/.metadata", "epoch=1-step=240.ckpt/meta.pt"],
                  "torch.distributed.checkpoint", "convert lightning/epoch=1-step=240.ckpt "),
                 ("lightning-ddp", ["epoch=1-step=240.ckpt"], "torch.save", 'torch.load("lightning-ddp/epoch=1-step=240.ckpt"'),
                 ("plain", ["model.pt", "notes.txt"], "torch.save", 'torch.load("plain/model.pt"'),
-                ("llama", ["config.json", "model-00001-of-00002.safetensors"], "Hugging Face", "dcp-import llama "),
+                ("llama", ["config.json", "model-00001-of-00002.safetensors"], "Hugging Face", "libdcp import llama "),
                 ("trainer", ["checkpoint-500/model.safetensors", "checkpoint-500/optimizer.pt"], "Hugging Face",
-                 "dcp-import trainer/checkpoint-500 "),
+                 "libdcp import trainer/checkpoint-500 "),
                 ("deepspeed", ["latest", "global_step100/mp_rank_00_model_states.pt"], "DeepSpeed", "zero_to_fp32.py"),
                 ("orbax", ["_CHECKPOINT_METADATA"], "Orbax", "numpy")]:
             with self.subTest(name):
@@ -120,7 +120,7 @@ class Test(unittest.TestCase):
         touch(self.dir / "old.bin", b"\x80\2...")
         touch(self.dir / "model.safetensors", bytes(8))
         for path, said in [("model.pt", 'torch.load("model.pt"'), ("old.bin", "torch.save"),
-                           ("model.safetensors", "dcp-import"), ("run/step-00000001/state.h5", "run/step-00000001")]:
+                           ("model.safetensors", "libdcp import"), ("run/step-00000001/state.h5", "run/step-00000001")]:
             with self.subTest(path):
                 self.assertIn(said, self.said_of(path))
 

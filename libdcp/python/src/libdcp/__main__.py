@@ -2,6 +2,6 @@
 
 import sys
 
-from ._programs import main
+from ._programs import script
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(script())

@@ -138,12 +138,6 @@ class ProveOptions(Sized):
                 ("stop_ctx", c.c_void_p)]
 
 
-class Glance(Sized):
-    _fields_ = [("size", c.c_size_t), ("layout", c.c_int), ("files", c.c_int), ("files_here", c.c_int),
-                ("bytes", c.c_uint64), ("tensors", c.c_uint64), ("ranks", c.c_int), ("written", c.c_int64),
-                ("survives", c.c_int), ("domains", c.c_int), ("has_names", c.c_int)]
-
-
 class Step(c.Structure):
     _fields_ = [("step", c.c_uint64), ("kind", c.c_int), ("name", c.c_char * 64)]
 
@@ -166,7 +160,6 @@ _STATUS: dict[str, list[Any]] = {
     "store_open": [P, c.c_char_p, c.POINTER(StoreOptions), OUT],
     "store_continue_from": [P, c.c_uint64],
     "store_mark_intact": [P, c.c_uint64],
-    "step_glance": [c.c_char_p, c.POINTER(Glance)],
     "step_remove": [P, c.c_uint64],
     "step_pin": [c.c_char_p, OUT],
     "steps_list": [c.c_char_p, c.POINTER(c.POINTER(Step)), c.POINTER(c.c_size_t)],
@@ -293,7 +286,8 @@ def _find() -> str:
     return named or str(pathlib.Path(__file__).parent / "_native" / "libdcp.so")
 
 
-lib = Library(_find())
+PATH = _find()
+lib = Library(PATH)
 _libc = c.CDLL(None)
 _libc.free.argtypes = [c.c_void_p]
 _libc.free.restype = None

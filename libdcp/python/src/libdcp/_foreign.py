@@ -52,7 +52,7 @@ def _of_torch_distributed(at: _Look) -> str | None:
 def _of_deepspeed(at: _Look) -> str | None:
     if at.find("zero_to_fp32.py", "mp_rank_*_model_states.pt", "zero_pp_rank_*"):
         return (f"{at.path} is a checkpoint of DeepSpeed: its zero_to_fp32.py writes a folder with the weights, and "
-                "`dcp-import FOLDER DIRECTORY` makes a step of that folder")
+                "`libdcp import FOLDER DIRECTORY` makes a step of that folder")
     return None
 
 
@@ -65,7 +65,7 @@ def _of_orbax(at: _Look) -> str | None:
 
 def _of_hugging_face(at: _Look) -> str | None:
     if at.find("*.safetensors", "*.safetensors.index.json"):
-        return (f"{at.path} is a Hugging Face folder: `dcp-import {at.path} DIRECTORY` makes step 0 of its weights; "
+        return (f"{at.path} is a Hugging Face folder: `libdcp import {at.path} DIRECTORY` makes step 0 of its weights; "
                 "the program that wrote other files of the folder can read them")
     return None
 
@@ -118,7 +118,7 @@ def _kind_of_file(path: str) -> str | None:
     if begin[_USER_BLOCK:] == _HDF5 and os.path.basename(path).startswith(("state", "shard-")):
         return f"it is a file of a step: pass its folder, {os.path.dirname(path) or '.'}"
     if path.endswith(".safetensors"):
-        return "it is a file of safetensors: `dcp-import FOLDER DIRECTORY` makes a step of the folder that it is in"
+        return "it is a file of safetensors: `libdcp import FOLDER DIRECTORY` makes a step of the folder that it is in"
     if begin.startswith((_ZIP, _PICKLE)):
         return f"it seems to be a file of torch.save: {_by_torch(path)}"
     return None
