@@ -31,8 +31,10 @@ for i in 0 1 2 3 4 5 6 7; do
 done
 gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/m8" "$dir/mg" --layout global
 same "$dir/g/$step/state.h5" "$dir/mg/$step/state.h5"
-gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/g" "$dir/m2" --layout sharded
-[ -e "$dir/m2/$step/shard-00001-of-00002.h5" ] || fail "not one file per rank"
+if [ -z "${DCP_ALONE-}" ]; then
+    gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/g" "$dir/m2" --layout sharded
+    [ -e "$dir/m2/$step/shard-00001-of-00002.h5" ] || fail "not one file per rank"
+fi
 
 # --dry-run writes nothing.
 gives 0 dcp-reshard "$dir/g" "$dir/plan" --layout sharded --world 2 --dry-run

@@ -52,8 +52,10 @@ plan "$dir/w4" "$dir/dst" --layout sharded --mesh fsdp=2,tp=2 --json
 prints '"mesh": *"fsdp=2,tp=2"'
 plan "$dir/w4" "$dir/dst" --layout global
 prints "global, 1 file"
-gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/w4" "$dir/dst" --layout sharded --world 3 --dry-run --json
-grep -q '"process": *1' "$dir/out" || fail "no rank is the second process'"
+if [ -z "${DCP_ALONE-}" ]; then
+    gives 0 $DCP_MPIRUN -n 2 dcp-reshard "$dir/w4" "$dir/dst" --layout sharded --world 3 --dry-run --json
+    grep -q '"process": *1' "$dir/out" || fail "no rank is the second process'"
+fi
 
 plan "$dir/w4" "$dir/dst" --layout sharded --world 8 --svg "$dir/few.svg"
 is_drawing "$dir/few.svg" path

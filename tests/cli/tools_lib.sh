@@ -1,6 +1,7 @@
 # Sourced by the tests of the tools: makes a scratch folder $dir, which is removed at the end, and
 # defines functions that check a program's result. $MAKE_CHECKPOINT is the program of
-# tests/corrupt/make_checkpoint.c.
+# tests/corrupt/make_checkpoint.c. If $DCP_ALONE is not empty, the programs are built without MPI, and
+# $DCP_MPIRUN starts one process whatever its -n is.
 set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dcp_tools.XXXXXX")
 trap 'rm -rf "$dir"' EXIT

@@ -58,13 +58,16 @@ for python in "${all[@]}"; do
     "$env/bin/python" -m pip install --quiet numpy h5py
     "$env/bin/python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
     native=$("$env/bin/python" -c 'import libdcp; print(libdcp.__path__[0] + "/_native")')
-    if ldd "$native"/*.so | grep '=>' | grep -vE "=> ($native/|[^ ]*/lib(c|m|dl|rt|pthread)\.so)"; then
+    if ldd "$native"/*.so "$native"/../bin/* | grep '=>' |
+        grep -vE "=> ($native/|$native/../bin/../_native/|[^ ]*/lib(c|m|dl|rt|pthread)\.so)"; then
         fail "$native needs what is not in the wheel"
     fi
     [ -s "$native/licenses/libdcp.txt" ] || fail "the licence is not in the wheel"
     echo "== $name"
-    (cd "$dir" && hidden "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q)
-    for test in numpy options places lazy hf_load h5py; do
+    for test in numpy programs; do
+        (cd "$dir" && hidden "$env/bin/python" -B "$root/tests/python/test_$test.py" -q)
+    done
+    for test in numpy options places programs lazy hf_load h5py; do
         (cd "$dir" && "$env/bin/python" -B "$root/tests/python/test_$test.py" -q)
     done
     n=$((n + 1))
