@@ -316,7 +316,7 @@ class Test(Base):
         self.assertIn("step 0 already", self.convert(self.dir / "dcp", self.dir / "steps", expect=2))
         self.convert(self.dir / "dcp", self.dir / "steps", "--step", 3)
         self.assertIn("exists", self.convert(self.dir / "steps", self.dir / "dcp", expect=2))
-        self.assertIn("not a directory", self.convert(self.dir / "no", self.dir / "x", expect=2))
+        self.assertIn("neither a directory nor a file", self.convert(self.dir / "no", self.dir / "x", expect=2))
         self.convert(self.dir / "dcp", self.dir / "x", "--flat", expect=2)
         self.convert(self.dir / "steps", self.dir / "x", "--skip-objects", expect=2)
         (self.dir / "empty").mkdir()

@@ -100,8 +100,8 @@ class Test(unittest.TestCase):
                  "libdcp import accelerate-ddp "),
                 ("lightning", ["epoch=1-step=240.ckpt/.metadata", "epoch=1-step=240.ckpt/meta.pt"],
                  "torch.distributed.checkpoint", "convert lightning/epoch=1-step=240.ckpt "),
-                ("lightning-ddp", ["epoch=1-step=240.ckpt"], "torch.save", 'torch.load("lightning-ddp/epoch=1-step=240.ckpt"'),
-                ("plain", ["model.pt", "notes.txt"], "torch.save", 'torch.load("plain/model.pt"'),
+                ("lightning-ddp", ["epoch=1-step=240.ckpt"], "torch.save", "libdcp.convert lightning-ddp/epoch=1-step=240.ckpt "),
+                ("plain", ["model.pt", "notes.txt"], "torch.save", "libdcp.convert plain/model.pt "),
                 ("llama", ["config.json", "model-00001-of-00002.safetensors"], "Hugging Face", "libdcp import llama "),
                 ("trainer", ["checkpoint-500/model.safetensors", "checkpoint-500/optimizer.pt"], "Hugging Face",
                  "libdcp import trainer/checkpoint-500 "),
@@ -119,7 +119,7 @@ class Test(unittest.TestCase):
         touch(self.dir / "model.pt", b"PK\3\4...")
         touch(self.dir / "old.bin", b"\x80\2...")
         touch(self.dir / "model.safetensors", bytes(8))
-        for path, said in [("model.pt", 'torch.load("model.pt"'), ("old.bin", "torch.save"),
+        for path, said in [("model.pt", "libdcp.convert model.pt "), ("old.bin", 'torch.load("old.bin"'),
                            ("model.safetensors", "libdcp import"), ("run/step-00000001/state.h5", "run/step-00000001")]:
             with self.subTest(path):
                 self.assertIn(said, self.said_of(path))

@@ -1,6 +1,6 @@
-"""Reads the parts of torch.distributed.checkpoint's ``.distcp`` files, which torch.save wrote, without torch.
+"""Reads what torch.save wrote, files and the parts of torch.distributed.checkpoint's ``.distcp`` files, without torch.
 
-Each part is a zip: ``data.pkl``, a pickle that describes the elements, and ``data/0`` and so on, the elements, which
+Each is a zip: ``data.pkl``, a pickle that describes the elements, and ``data/0`` and so on, the elements, which
 are stored uncompressed.
 """
 
@@ -35,6 +35,7 @@ _STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage
 _UNTYPED = (Global("torch.storage", "UntypedStorage"), Global("torch", "UntypedStorage"))
 _REBUILD_V2 = Global("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_V3 = Global("torch._utils", "_rebuild_tensor_v3")
+_REBUILD = (Global("torch._utils", "_rebuild_tensor"), _REBUILD_V2, _REBUILD_V3)
 ORDERED_DICT = ("collections", "OrderedDict")
 _NAMES = frozenset({(g.module, g.name) for g in (_REBUILD_V2, _REBUILD_V3, *_UNTYPED)}
                    | {("torch", name) for name in (*_STORAGES, *TORCH)} | {ORDERED_DICT})
@@ -140,12 +141,20 @@ class _View(io.RawIOBase):
         return bytes(data)
 
 
-class _Archive:
-    """A zip that torch.save wrote."""
+class Archive:
+    """A zip that torch.save wrote.
 
-    def __init__(self, files: Files, place: Place) -> None:
+    Args:
+        place: a part of a file, or the name of a whole one.
+
+    Raises:
+        libdcp.Error: it is something else, or damaged.
+    """
+
+    def __init__(self, files: Files, place: Place | str) -> None:
         self._files = files
-        self._place = place
+        self._is_whole = isinstance(place, str)
+        self._place = place = Place(place, 0, files.get(place)[1]) if isinstance(place, str) else place
         _, length = files.get(place.file)
         if place.offset + place.bytes > length:
             raise refuse(files.folder, place.file, f"has {length} bytes, but the metadata refers to {place}")
@@ -163,16 +172,22 @@ class _Archive:
         if self._members.get(self._root + "byteorder") and self.bytes_of("byteorder", 16) != b"little":
             raise self.refused("its elements are not little-endian")
 
+    @property
+    def length(self) -> int:
+        """The zip's bytes."""
+        return self._place.bytes
+
     def refused(self, what: str) -> Error:
-        return refuse(self._files.folder, self._place.file,
-                      f"at bytes {self._place.offset} to {self._place.offset + self._place.bytes}: {what}")
+        at = f"at bytes {self._place.offset} to {self._place.offset + self._place.bytes}: "
+        return refuse(self._files.folder, self._place.file, what if self._is_whole else at + what)
 
     def place_of(self, name: str) -> Place:
         """The position of a member's bytes in the file."""
         member = self._members.get(self._root + name)
         if member is None:
             raise self.refused(f"the zip has no {name}")
-        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+        is_stored = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
+        if not is_stored or member.flag_bits & 1:
             raise self.refused(f"{name} is compressed or encrypted in the zip, which torch.save never does")
         try:
             self._view.seek(member.header_offset)
@@ -192,11 +207,34 @@ class _Archive:
         self._files.read_into(place.file, place.offset, memoryview(data))
         return bytes(data)
 
-    def value(self, names: _pickles.Names) -> Any:
+    def value(self, names: _pickles.Names | None, limit: int = _MAX_PICKLE) -> Any:
+        """What the pickle represents: see :func:`libdcp._pickles.read`."""
         try:
-            return _pickles.read(self.bytes_of("data.pkl", _MAX_PICKLE), names)
+            return _pickles.read(self.bytes_of("data.pkl", limit), names)
         except PickleError as e:
             raise self.refused(f"data.pkl: {e}") from None
+
+    def tensor(self, made: Call) -> StoredTensor:
+        """The position and layout of a dense tensor's elements.
+
+        Raises:
+            libdcp.Error: the call makes something else, or the tensor does not fit into its storage.
+        """
+        if made.of not in _REBUILD or len(made.arguments) < (7 if made.of == _REBUILD_V3 else 4):
+            raise self.refused(f"{_pickles.describe(made)} in the place of a dense tensor")
+        reference, first, shape, strides = made.arguments[:4]
+        dtype = _dtype_of(made.arguments[6]) if made.of == _REBUILD_V3 else None
+        storage = _storage(reference, dtype)
+        if storage is None or not _is_sizes((first,)) or not _is_sizes(shape) or not _is_sizes(strides, len(shape)):
+            raise self.refused("a tensor whose storage, shape or strides make no sense")
+        dtype, member, _ = storage
+        data = self.place_of(member)
+        item = _item(dtype)
+        end = 0 if 0 in shape else first + sum((n - 1) * stride for n, stride in zip(shape, strides)) + 1
+        if end * item > data.bytes:
+            raise self.refused(f"a tensor of shape {shape} needs {end * item} bytes, but {member} has {data.bytes}")
+        begin = data.offset if 0 in shape else data.offset + first * item
+        return StoredTensor(dtype, shape, strides, Place(data.file, begin, data.offset + data.bytes - begin))
 
 
 def _item(dtype: str) -> int:
@@ -268,24 +306,11 @@ def read_tensor(files: Files, place: Place) -> StoredTensor:
     Raises:
         libdcp.Error: the part holds something else, or the tensor does not fit into it.
     """
-    archive = _Archive(files, place)
+    archive = Archive(files, place)
     made = archive.value(_NAMES)
-    of = made.of if isinstance(made, Call) else None
-    if of not in (_REBUILD_V2, _REBUILD_V3) or len(made.arguments) < (7 if of == _REBUILD_V3 else 6):
+    if not isinstance(made, Call):
         raise archive.refused(f"{_pickles.describe(made)} in the place of a dense tensor")
-    reference, first, shape, strides = made.arguments[:4]
-    dtype = _dtype_of(made.arguments[6]) if of == _REBUILD_V3 else None
-    storage = _storage(reference, dtype)
-    if storage is None or not _is_sizes((first,)) or not _is_sizes(shape) or not _is_sizes(strides, len(shape)):
-        raise archive.refused("a tensor whose storage, shape or strides make no sense")
-    dtype, member, _ = storage
-    data = archive.place_of(member)
-    item = _item(dtype)
-    end = 0 if 0 in shape else first + sum((n - 1) * stride for n, stride in zip(shape, strides)) + 1
-    if end * item > data.bytes:
-        raise archive.refused(f"a tensor of shape {shape} needs {end * item} bytes, but {member} has {data.bytes}")
-    begin = data.offset if 0 in shape else data.offset + first * item
-    return StoredTensor(dtype, shape, strides, Place(data.file, begin, data.offset + data.bytes - begin))
+    return archive.tensor(made)
 
 
 def read_object(files: Files, place: Place, budget: _pickles.Budget) -> Any:
@@ -294,7 +319,7 @@ def read_object(files: Files, place: Place, budget: _pickles.Budget) -> Any:
     Raises:
         libdcp.Error: it contains something else; none of it was executed.
     """
-    archive = _Archive(files, place)
+    archive = Archive(files, place)
     try:
         return _pickles.plain(archive.value(frozenset({ORDERED_DICT})), budget)
     except PickleError as e:

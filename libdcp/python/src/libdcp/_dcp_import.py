@@ -6,31 +6,21 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import _dcp_archive, _dcp_metadata, _dcp_nested, _tree, _words
-from ._arrays import TORCH, Shard
+from . import _dcp_archive, _dcp_metadata, _dcp_nested, _source_state, _words
+from ._arrays import TORCH
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
 from ._options import Progress, Report
 from ._pickles import Budget
-from ._sources import Box, Source, SourceState
+from ._source_state import source_in
+from ._sources import Box, Source
 from .errors import Error, Status
-from .store import Path, Store
+from .store import Path
 
 _JSON_CHARACTERS = 16 << 20
 
 Skip = Callable[[str, str], None]  # arguments: an object's name, and the reason
 Leaves = dict[_dcp_metadata.Keys, Any]
-
-
-def _without_missing(value: Any) -> Any:
-    """A copy of the value without its :class:`Absent` members, and without mappings that contained nothing else. Lists
-    keep their length: None replaces such an item."""
-    if isinstance(value, dict):
-        kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
-        return {key: inner for key, inner in kept.items() if inner != {} or value[key] == {}}
-    if isinstance(value, list):
-        return [None if isinstance(inner, _words.Absent) else _without_missing(inner) for inner in value]
-    return value
 
 
 def _source(files: Files, fqn: str, tensor: _dcp_metadata.Tensor) -> Source:
@@ -84,24 +74,15 @@ def _refuse_twice(parts: list[_Part], keys: Mapping[_Name, _dcp_metadata.Keys]) 
                     path=second)
 
 
-def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> SourceState:
+def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> dict[Any, Any]:
     keys = renames.of_all({(i, fqn): part.contents.keys.get(fqn, (fqn,)) for i, part in enumerate(parts)
                            for fqn in (*part.contents.tensors, *part.contents.objects)})
     _refuse_twice(parts, keys)
     leaves: Leaves = {}
     for i, (files, contents) in enumerate(parts):
         leaves.update({keys[i, fqn]: value for fqn, value in _objects(files, contents, skip).items()})
-        leaves.update({keys[i, fqn]: Shard((i, fqn), t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
-    nested = _dcp_nested.nested(leaves)
-    sources = {}
-    for path, _, value in _tree.tensors(nested):
-        i, fqn = value.array
-        sources[path] = _source(parts[i].files, fqn, parts[i].contents.tensors[fqn])
-    for path, source in sources.items():
-        if path.startswith("/files/") and (source.dtype, len(source.shape)) != ("U8", 1):
-            raise ValueError(f"{path}: in the section files, an import stores files, as bytes, for an export; --rename "
-                             "files=NEW puts these tensors into another section")
-    return SourceState(sources, _without_missing(nested))
+        leaves.update({keys[i, fqn]: source_in(_source(files, fqn, t)) for fqn, t in contents.tensors.items()})
+    return _dcp_nested.nested(leaves)
 
 
 def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
@@ -123,12 +104,8 @@ def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Rena
     """
     opened = list(map(Files, folders))
     try:
-        state = _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
-        try:
-            with Store(directory) as store:
-                return store.save(step, state, progress=progress)
-        finally:
-            state.close()
+        nested = _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
+        return _source_state.save(directory, step, nested, progress)
     finally:
         for files in opened:
             files.close()

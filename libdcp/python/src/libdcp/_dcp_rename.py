@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ._names import Keys
 
@@ -61,3 +62,33 @@ class Renames:
                 raise ValueError(f"--rename: {Keys(all_keys[had[keys]])} and {Keys(all_keys[name])} would both be "
                                  f"{Keys(keys)}")
         return made
+
+    def of_state(self, state: Mapping[Any, Any]) -> dict[Any, Any]:
+        """A nested state with the new keys.
+
+        Raises:
+            Unusable, ValueError: as in :meth:`of_all`.
+        """
+        if not self._pairs:
+            return dict(state)
+        leaves = dict(_leaves(state, ()))
+        made: dict[Any, Any] = {}
+        for old, new in self.of_all({keys: keys for keys in leaves}).items():
+            inner = made
+            for key in new[:-1]:
+                inner = inner.setdefault(key, {})
+                if not isinstance(inner, dict):
+                    raise ValueError(f"--rename: {Keys(new)} would be inside something that is not a mapping")
+            if new[-1] in inner:
+                raise ValueError(f"--rename: {Keys(new)} would be two values")
+            inner[new[-1]] = leaves[old]
+        return made
+
+
+def _leaves(value: Mapping[Any, Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """What is not a mapping of texts and numbers, or is empty, and the keys that lead to it."""
+    for key, inner in value.items():
+        if type(inner) in (dict, OrderedDict) and inner:
+            yield from _leaves(inner, (*keys, key))
+        else:
+            yield (*keys, key), inner

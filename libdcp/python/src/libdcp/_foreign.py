@@ -79,7 +79,7 @@ def _of_torch_save(at: _Look) -> str | None:
 
 
 def _by_torch(path: str) -> str:
-    return f'libdcp.save(DIRECTORY, step, torch.load("{path}", map_location="cpu", weights_only=True)) makes a step of it'
+    return f"`python -m libdcp.convert {path} DIRECTORY` makes a step of it"
 
 
 def _own(at: _Look) -> str | None:
@@ -119,7 +119,10 @@ def _kind_of_file(path: str) -> str | None:
         return f"it is a file of a step: pass its folder, {os.path.dirname(path) or '.'}"
     if path.endswith(".safetensors"):
         return "it is a file of safetensors: `libdcp import FOLDER DIRECTORY` makes a step of the folder that it is in"
-    if begin.startswith((_ZIP, _PICKLE)):
+    if begin.startswith(_PICKLE):
+        return ('it seems to be a pickle, maybe of torch.save before PyTorch 1.6: libdcp.save(DIRECTORY, step, torch.load('
+                f'"{path}", map_location="cpu", weights_only=True)) makes a step of it')
+    if begin.startswith(_ZIP):
         return f"it seems to be a file of torch.save: {_by_torch(path)}"
     return None
 

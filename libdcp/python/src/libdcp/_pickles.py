@@ -35,7 +35,7 @@ class Call:
 
     Attributes:
         state: what would have been passed to its __setstate__, or None.
-        items: what would have been set by its __setitem__.
+        items: what would have been set by its __setitem__, or, by number, appended to it.
     """
 
     __slots__ = ("of", "arguments", "state", "items")
@@ -58,8 +58,15 @@ class Persistent:
     id: Any
 
 
+class OddKey:
+    """A key of a mapping that is neither a text nor a small integer."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+
 class _Reader:
-    def __init__(self, data: bytes, names: Names) -> None:
+    def __init__(self, data: bytes, names: Names | None) -> None:
         self._data = data
         self._names = names
         self._at = 0
@@ -168,9 +175,12 @@ class _Reader:
 
     def _extend(self, values: list[Any]) -> None:
         container = self._top()
-        if not isinstance(container, list):
+        if isinstance(container, Call):
+            container.items.update(enumerate(values, len(container.items)))
+        elif isinstance(container, list):
+            container.extend(values)
+        else:
             raise PickleError(f"items are added to {describe(container)}")
-        container.extend(values)
 
     def append(self) -> None:
         value = self._pop()
@@ -187,7 +197,9 @@ class _Reader:
         for key, value in zip(values[::2], values[1::2]):
             # Keys that collide in a dictionary by design, such as long integers, would take forever.
             if not isinstance(key, (str, Call)) and not (isinstance(key, int) and abs(key) < 2**53):
-                raise PickleError(f"a key that is {describe(key)}")
+                if self._names is not None:
+                    raise PickleError(f"a key that is {describe(key)}")
+                key = OddKey(key)
             into[key] = value
 
     def set_item(self) -> None:
@@ -198,7 +210,9 @@ class _Reader:
         self._set(self._since_mark())
 
     def _push_global(self, module: Any, name: Any) -> None:
-        if not isinstance(module, str) or not isinstance(name, str) or (module, name) not in self._names:
+        is_known = isinstance(module, str) and isinstance(name, str) and (
+            self._names is None or (module, name) in self._names)
+        if not is_known:
             raise PickleError(f"it names {module}.{name}, which has no place here; nothing was run"[:200])
         self._push(Global(module, name))
 
@@ -212,6 +226,8 @@ class _Reader:
 
     def call(self) -> None:
         arguments, of = self._pop(), self._pop()
+        if self._names is None and isinstance(of, Call):  # what a call returns is called
+            of = Global(of.of.module, f"{of.of.name}(...)"[:200])
         if not isinstance(of, Global) or not isinstance(arguments, tuple):
             raise PickleError(f"{describe(of)} is called")
         self._push(Call(of, arguments))
@@ -264,16 +280,19 @@ def describe(value: Any) -> str:
         return f"a {value.of}"
     if isinstance(value, Global):
         return f"the name {value}"
+    if isinstance(value, OddKey):
+        return describe(value.key)
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def read(data: bytes, names: Names) -> Any:
+def read(data: bytes, names: Names | None) -> Any:
     """The value that a pickle represents: numbers, texts, bytes, lists, tuples, dictionaries, and a :class:`Call` for
     each object of another type.
 
     Args:
         data: the pickle.
-        names: the (module, name) that it may contain.
+        names: the (module, name) that it may contain; None: the caller refuses the records of others. Then a mapping may
+            also have :class:`OddKey`.
 
     Raises:
         PickleError: it is damaged, or contains another name.

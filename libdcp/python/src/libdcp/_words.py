@@ -48,6 +48,13 @@ class Absent:
     """An item of a list that this rank does not know, but another rank may; None if no rank does."""
 
 
+class Word:
+    """A value that is given as its word."""
+
+    def __init__(self, word: Any) -> None:
+        self.word = word
+
+
 class Keys(tuple[Any, ...]):
     """The keys that lead to a value; as text, state["model"]["a"]."""
 
@@ -227,6 +234,7 @@ class Encoder:
             range: lambda value, keys: tagged("range", self._list([value.start, value.stop, value.step], keys)),
             slice: lambda value, keys: tagged("slice", self._items((value.start, value.stop, value.step), keys)),
             type(...): lambda value, keys: tagged("ellipsis", None), Absent: lambda value, keys: ABSENT,
+            Word: lambda value, keys: value.word,
             datetime.date: lambda value, keys: tagged("date", value.isoformat()),
             datetime.timedelta: lambda value, keys: tagged("timedelta", [value.days, value.seconds,
                                                                               value.microseconds]),

@@ -1,5 +1,5 @@
-"""``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice
-versa."""
+"""``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice versa; and
+what torch.save wrote to steps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import re
 import sys
 import time
 
-from . import _dcp_export, _dcp_import, _dcp_metadata, _paths
+from . import _dcp_export, _dcp_import, _dcp_metadata, _foreign, _paths, _source_state, _torch_import
 from ._dcp_rename import Renames, Unusable
-from .errors import Error
+from .errors import Error, Status
 from .store import step_path, steps
 
 _USAGE = 2
@@ -42,11 +42,12 @@ class _Bar:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m libdcp.convert",
-        description="Converts a directory of torch.distributed.checkpoint to a step, or a step to such a directory, "
-        "whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
+        description="Converts a directory of torch.distributed.checkpoint, or a file of torch.save, to a step, or a step "
+        "to such a directory, whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
         epilog="Exit status: 0 done, 1 failure, 2 wrong usage.")
     parser.add_argument("source", metavar="SRC", help="a directory with .metadata, or accelerate's with "
-                        "pytorch_model_fsdp_0 and optimizer_0 in it, which are joined; or a step's folder, or a directory "
+                        "pytorch_model_fsdp_0 and optimizer_0 in it, which are joined; or a file of "
+                        "torch.save with a state dict, such as model.pt; or a step's folder, or a directory "
                         "of steps, meaning the newest one")
     parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
                         "torch.distributed.checkpoint, which must not exist")
@@ -87,17 +88,35 @@ def _tell_rest(source: str, parts: list[str]) -> None:
         print(f"left out: {', '.join(rest)}: not of torch.distributed.checkpoint", file=sys.stderr)
 
 
-def _import(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
+def _number_for(arguments: argparse.Namespace) -> int:
+    """The number of the step that is made."""
     if arguments.flat:
-        raise _Usage("--flat is for converting a step, and SRC is a directory of torch.distributed.checkpoint")
-    step = _number(arguments.source) if arguments.step is None else arguments.step
+        raise _Usage("--flat is for converting a step, and SRC is none")
+    step = _number(arguments.source) if arguments.step is None else int(arguments.step)
     if step < 0:
         raise _Usage("--step: a step's number is not negative")
     if step in steps(arguments.destination):
         raise _Usage(f"{arguments.destination} has a step {step} already; name another by --step")
+    return step
+
+
+def _import(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
+    step = _number_for(arguments)
     report = _dcp_import.convert(parts, arguments.destination, step, renames=Renames(arguments.rename),
                                  progress=bar, skip=_skip if arguments.skip_objects else None)
     _tell_rest(arguments.source, parts)
+    return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
+
+
+def _import_file(arguments: argparse.Namespace, bar: _Bar) -> str:
+    step = _number_for(arguments)
+    if not _torch_import.begins_as_zip(arguments.source):
+        raise Error(f"{arguments.source} is not a file of torch.save; "
+                    + (_foreign.kind(arguments.source) or "nothing else is known about it"), status=Status.UNSUPPORTED)
+    folder, name = os.path.split(arguments.source)
+    with _torch_import.opened(folder or ".") as files:
+        state = _torch_import.state_in(files, name, _skip if arguments.skip_objects else None)
+        report = _source_state.save(arguments.destination, step, Renames(arguments.rename).of_state(state), bar)
     return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
 
 
@@ -120,16 +139,22 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
         raise _Usage(str(e)) from None
 
 
+def _convert(arguments: argparse.Namespace, bar: _Bar) -> str:
+    if os.path.isfile(arguments.source):
+        return _import_file(arguments, bar)
+    if not os.path.isdir(arguments.source):
+        raise _Usage(f"{arguments.source} is neither a directory nor a file")
+    parts = _dcp_metadata.parts(arguments.source)
+    return _import(arguments, parts, bar) if parts else _export(arguments, bar)
+
+
 def main(words: list[str] | None = None) -> int:
     """Returns the exit status."""
     arguments = _parser().parse_args(words)
     bar = _Bar()
     try:
         _refuse_urls(arguments)
-        if not os.path.isdir(arguments.source):
-            raise _Usage(f"{arguments.source} is not a directory")
-        parts = _dcp_metadata.parts(arguments.source)
-        made = _import(arguments, parts, bar) if parts else _export(arguments, bar)
+        made = _convert(arguments, bar)
     except (_Usage, Unusable) as e:
         print(f"libdcp.convert: {e}", file=sys.stderr)
         return _USAGE
