@@ -96,8 +96,8 @@ class Test(unittest.TestCase):
                 ("half", ["__0_0.distcp"], "torch.distributed.checkpoint", "has not been completed"),
                 ("accelerate", ["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "random_states_0.pkl"],
                  "torch.distributed.checkpoint", "libdcp.convert accelerate "),
-                ("accelerate-ddp", ["model.safetensors", "optimizer.bin", "random_states_0.pkl"], "Hugging Face",
-                 "libdcp import accelerate-ddp "),
+                ("accelerate-ddp", ["model.safetensors", "optimizer.bin", "random_states_0.pkl"], "accelerate",
+                 "libdcp.convert accelerate-ddp "),
                 ("lightning", ["epoch=1-step=240.ckpt/.metadata", "epoch=1-step=240.ckpt/meta.pt"],
                  "torch.distributed.checkpoint", "convert lightning/epoch=1-step=240.ckpt "),
                 ("lightning-ddp", ["epoch=1-step=240.ckpt"], "torch.save", "libdcp.convert lightning-ddp/epoch=1-step=240.ckpt "),
@@ -105,7 +105,8 @@ class Test(unittest.TestCase):
                 ("llama", ["config.json", "model-00001-of-00002.safetensors"], "Hugging Face", "libdcp import llama "),
                 ("trainer", ["checkpoint-500/model.safetensors", "checkpoint-500/optimizer.pt"], "Hugging Face",
                  "libdcp import trainer/checkpoint-500 "),
-                ("deepspeed", ["latest", "global_step100/mp_rank_00_model_states.pt"], "DeepSpeed", "zero_to_fp32.py"),
+                ("deepspeed", ["latest", "global_step100/mp_rank_00_model_states.pt"], "DeepSpeed",
+                 "libdcp.convert deepspeed"),
                 ("orbax", ["_CHECKPOINT_METADATA"], "Orbax", "numpy")]:
             with self.subTest(name):
                 for file in files:

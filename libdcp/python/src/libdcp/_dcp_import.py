@@ -85,6 +85,11 @@ def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> dict[An
     return _dcp_nested.nested(leaves)
 
 
+def state_in(opened: list[Files], renames: Renames, skip: Skip | None) -> dict[Any, Any]:
+    """The nested state of directories, which must stay open until it is saved; otherwise as :func:`convert`."""
+    return _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
+
+
 def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
             progress: Progress | None = None) -> Report:
     """Makes a step from a torch.distributed.checkpoint directory, or from several that contain parts of one state.
@@ -104,8 +109,7 @@ def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Rena
     """
     opened = list(map(Files, folders))
     try:
-        nested = _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
-        return _source_state.save(directory, step, nested, progress)
+        return _source_state.save(directory, step, state_in(opened, renames, skip), progress)
     finally:
         for files in opened:
             files.close()

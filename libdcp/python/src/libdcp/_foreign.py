@@ -32,6 +32,9 @@ class _Look(NamedTuple):
 
 
 def _of_accelerate(at: _Look) -> str | None:
+    if at.find("random_states_[0-9]*.pkl") and at.find("model.safetensors", "pytorch_model*.bin"):
+        return (f"{at.path} is a folder of accelerate's save_state: `python -m libdcp.convert {at.path} DIRECTORY` makes a "
+                "step of it")
     found = at.find("pytorch_model_fsdp_[0-9]*")
     if found and os.path.isfile(os.path.join(at.path, found, ".metadata")):
         return (f"{at.path} is a checkpoint of accelerate in torch.distributed.checkpoint's format: "
@@ -51,8 +54,7 @@ def _of_torch_distributed(at: _Look) -> str | None:
 
 def _of_deepspeed(at: _Look) -> str | None:
     if at.find("zero_to_fp32.py", "mp_rank_*_model_states.pt", "zero_pp_rank_*"):
-        return (f"{at.path} is a checkpoint of DeepSpeed: its zero_to_fp32.py writes a folder with the weights, and "
-                "`libdcp import FOLDER DIRECTORY` makes a step of that folder")
+        return f"{at.path} is a checkpoint of DeepSpeed: `python -m libdcp.convert {at.path} DIRECTORY` makes a step of it"
     return None
 
 

@@ -1,15 +1,18 @@
 """``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice versa; and
-what torch.save wrote to steps."""
+files of torch.save and folders of accelerate and DeepSpeed to steps."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
 import time
+from typing import Any
 
-from . import _dcp_export, _dcp_import, _dcp_metadata, _foreign, _paths, _source_state, _torch_import
+from . import (_accelerate_import, _dcp_export, _dcp_import, _dcp_metadata, _deepspeed_import, _foreign, _paths, _source_state,
+               _torch_import)
 from ._dcp_rename import Renames, Unusable
 from .errors import Error, Status
 from .store import step_path, steps
@@ -42,11 +45,11 @@ class _Bar:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m libdcp.convert",
-        description="Converts a directory of torch.distributed.checkpoint, or a file of torch.save, to a step, or a step "
-        "to such a directory, whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
+        description="Converts a directory of torch.distributed.checkpoint, a file of torch.save, or a folder of accelerate "
+        "or DeepSpeed to a step, or a step to a directory of torch.distributed.checkpoint, whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
         epilog="Exit status: 0 done, 1 failure, 2 wrong usage.")
-    parser.add_argument("source", metavar="SRC", help="a directory with .metadata, or accelerate's with "
-                        "pytorch_model_fsdp_0 and optimizer_0 in it, which are joined; or a file of "
+    parser.add_argument("source", metavar="SRC", help="a directory with .metadata; or accelerate's of "
+                        "save_state, whose files and directories are joined; or DeepSpeed's; or a file of "
                         "torch.save with a state dict, such as model.pt; or a step's folder, or a directory "
                         "of steps, meaning the newest one")
     parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
@@ -115,8 +118,30 @@ def _import_file(arguments: argparse.Namespace, bar: _Bar) -> str:
                     + (_foreign.kind(arguments.source) or "nothing else is known about it"), status=Status.UNSUPPORTED)
     folder, name = os.path.split(arguments.source)
     with _torch_import.opened(folder or ".") as files:
-        state = _torch_import.state_in(files, name, _skip if arguments.skip_objects else None)
-        report = _source_state.save(arguments.destination, step, Renames(arguments.rename).of_state(state), bar)
+        return _save(arguments, step, _torch_import.state_in(files, name, _skip if arguments.skip_objects else None), bar)
+
+
+def _import_accelerate(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
+    step = _number_for(arguments)
+    with contextlib.ExitStack() as stack:
+        files, *inner = (stack.enter_context(_torch_import.opened(path)) for path in (arguments.source, *parts))
+        left: dict[str, str] = {}
+        state = _accelerate_import.state_in(files, inner, left.__setitem__, _skip if arguments.skip_objects else None)
+        made = _save(arguments, step, state, bar)
+    if left:
+        print("left out: " + "; ".join(f"{name}: {why}" for name, why in left.items()), file=sys.stderr)
+    return made
+
+
+def _import_deepspeed(arguments: argparse.Namespace, folder: str, bar: _Bar) -> str:
+    arguments.source = folder
+    step = _number_for(arguments)
+    with _torch_import.opened(folder) as files:
+        return _save(arguments, step, _deepspeed_import.state_in(folder, files, _skip if arguments.skip_objects else None), bar)
+
+
+def _save(arguments: argparse.Namespace, step: int, state: dict[Any, Any], bar: _Bar) -> str:
+    report = _source_state.save(arguments.destination, step, Renames(arguments.rename).of_state(state), bar)
     return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
 
 
@@ -145,7 +170,12 @@ def _convert(arguments: argparse.Namespace, bar: _Bar) -> str:
     if not os.path.isdir(arguments.source):
         raise _Usage(f"{arguments.source} is neither a directory nor a file")
     parts = _dcp_metadata.parts(arguments.source)
-    return _import(arguments, parts, bar) if parts else _export(arguments, bar)
+    if parts != [arguments.source] and _accelerate_import.is_folder(arguments.source):
+        return _import_accelerate(arguments, parts, bar)
+    if parts:
+        return _import(arguments, parts, bar)
+    folder = _deepspeed_import.folder_of(arguments.source)
+    return _import_deepspeed(arguments, folder, bar) if folder else _export(arguments, bar)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -1,0 +1,136 @@
+"""The folder of accelerate's ``save_state`` for a conversion to a step, with the sections that :mod:`libdcp.accelerate` uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _dcp_import, _dcp_metadata, _torch_import
+from ._capi import MAX_DIMS
+from ._dcp_archive import Files, refuse
+from ._dcp_rename import Renames
+from ._source_state import of_array, source_in
+from ._sources import Box, Source
+from ._torch_values import Skip
+from .errors import Error
+
+_MODEL = re.compile(r"(?:model(_\d+)?\.safetensors|pytorch_model(?:_fsdp)?(_\d+)?\.bin)")
+_OPTIMIZER = re.compile(r"optimizer(_\d+)?\.bin")
+_OTHERS = re.compile(r"((?:scheduler|custom_checkpoint)(?:_\d+)?)\.(?:bin|pkl)|(scaler)\.pt")
+_RANDOM = re.compile(r"random_states_(\d+)\.pkl")
+_MOST = 100 << 20  # bytes of safetensors' header
+
+LeftOut = Callable[[str, str], None]  # arguments: a file's name, and the reason
+
+
+def is_folder(path: str) -> bool:
+    names = os.listdir(path)
+    return any(map(_RANDOM.fullmatch, names)) and any(
+        _MODEL.fullmatch(name) or _dcp_metadata.ACCELERATE.fullmatch(name) for name in names)
+
+
+def _of_safetensors(files: Files, name: str) -> dict[str, Any]:
+    _, length = files.get(name)
+    begin = bytearray(min(8, length))
+    files.read_into(name, 0, memoryview(begin))
+    size = struct.unpack("<Q", begin)[0] if len(begin) == 8 else length
+    if size > min(_MOST, length - 8):
+        raise refuse(files.folder, name, "is not a file of safetensors")
+    text = bytearray(size)
+    files.read_into(name, 8, memoryview(text))
+    try:
+        header = json.loads(text)
+        header.pop("__metadata__", None)
+        return {key: source_in(_tensor(files, name, 8 + size, length, **entry)) for key, entry in header.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as e:
+        raise refuse(files.folder, name, f"its header is damaged: {e}") from None
+
+
+def _tensor(files: Files, name: str, base: int, length: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Source:
+    begin, end = data_offsets
+    if len(shape) > MAX_DIMS or any(type(n) is not int or n < 0 for n in (*shape, begin, end)):
+        raise ValueError(f"a shape {shape} at {data_offsets}")
+    if dtype not in _arrays.DTYPES or _arrays.n_bytes(dtype, tuple(shape)) != end - begin or base + end > length:
+        raise ValueError(f"{dtype} of shape {shape} at {data_offsets}")
+
+    def read(offset: int, into: memoryview) -> None:
+        files.read_into(name, base + begin + offset, into)
+    return Source(dtype, tuple(shape), [Box((0,) * len(shape), tuple(shape), read)] if prod(shape) else [])
+
+
+def _rng(states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The generators in the form of :func:`libdcp.random_state`: a row for each rank."""
+    rows: dict[str, list[Any]] = {"python": [], "numpy": [], "torch": []}
+    for state in states:
+        _, words, gauss = state["random_state"]
+        rows["python"].append(np.array([*words, gauss is not None, gauss or 0.0], np.float64))
+        _, words, *rest = state["numpy_random_seed"]
+        rows["numpy"].append(np.array([*words, *rest], np.float64))
+        source = state["torch_manual_seed"].array
+        data = bytearray(source.shape[0])
+        source.boxes[0].read(0, memoryview(data))
+        rows["torch"].append(np.frombuffer(data, np.uint8))
+    return {name: source_in(of_array(np.stack(found))) for name, found in rows.items()}
+
+
+def _add_random(state: dict[str, Any], files: Files, left_out: LeftOut) -> None:
+    found = sorted((int(match[1]), match[0]) for match in map(_RANDOM.fullmatch, os.listdir(files.folder)) if match)
+    try:
+        states = [_torch_import.state_in(files, name) for _, name in found]
+        state["rng"] = _rng(states)
+        state["accelerator"]["step"] = states[0].get("step", 0)
+    except (Error, KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+        left_out("random_states_*.pkl", str(e))
+
+
+def _named(optimizer: Any) -> Any:
+    """An optimizer's state by the names of parameters, if it says them."""
+    groups = optimizer.get("param_groups") if isinstance(optimizer, dict) else None
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and len(group.get("param_names") or ()) == len(
+            group.get("params", ())) for group in groups):
+        return optimizer
+    names = {i: name for group in groups for i, name in zip(group["params"], group.get("param_names") or ())}
+    if len(set(names.values())) != len(names):
+        return optimizer
+    return {"state": {names.get(i, i): moments for i, moments in optimizer["state"].items()}, "param_groups": [
+        {**{key: value for key, value in group.items() if key != "param_names"}, "params": [names[i] for i in group["params"]]}
+        for group in groups]}
+
+
+def state_in(files: Files, parts: list[Files], left_out: LeftOut, skip: Skip | None = None) -> dict[str, Any]:
+    """The state in a folder: "model", "optimizer", "scheduler" and so on, "rng" and "accelerator".
+
+    Args:
+        files: of the folder; must be open until the state is saved.
+        parts: of the directories of torch.distributed.checkpoint in it; likewise.
+        left_out: called with the name of each file that is not converted.
+
+    Raises:
+        libdcp.Error: a model or an optimizer is damaged, or cannot be stored.
+    """
+    state: dict[str, Any] = {**_dcp_import.state_in(parts, Renames(()), skip)} if parts else {}
+    state["accelerator"] = {"step": 0, "custom_checkpoints": 0}
+    for name in sorted(os.listdir(files.folder)):
+        if match := _MODEL.fullmatch(name):
+            read = _of_safetensors if name.endswith(".safetensors") else _torch_import.state_in
+            state["model" + (match[1] or match[2] or "")] = read(files, name)
+        elif match := _OPTIMIZER.fullmatch(name):
+            found = _torch_import.state_in(files, name, skip)
+            state["optimizer" + (match[1] or "")] = _named(found.get("optimizer", found))
+        elif match := _OTHERS.fullmatch(name):
+            try:
+                state[match[1] or match[2]] = _torch_import.state_in(files, name, skip)
+                state["accelerator"]["custom_checkpoints"] += name.startswith("custom")
+            except Error as e:
+                left_out(name, str(e))
+        elif not _RANDOM.fullmatch(name) and not _dcp_metadata.ACCELERATE.fullmatch(name):
+            left_out(name, "libdcp has no use for it")
+    _add_random(state, files, left_out)
+    return state

@@ -1,0 +1,121 @@
+"""libdcp.convert: checkpoints that DeepSpeed has written (data/deepspeed.tar.xz, made by deepspeed_files.py) become steps
+with what DeepSpeed itself reads from them, bit by bit."""
+
+import contextlib
+import io
+import pathlib
+import random
+import shutil
+import tarfile
+import unittest
+
+import torch
+
+import libdcp
+from libdcp import convert
+
+from test_convert import Base
+
+HERE = pathlib.Path(__file__).parent
+SHAPES = {"a.weight": (5, 7), "a.bias": (5,), "norm.weight": (5,), "norm.bias": (5,), "b.weight": (3, 5), "b.bias": (3,),
+          "tied.bias": (3,)}
+
+
+class Test(Base):
+    def setUp(self):
+        super().setUp()
+        with tarfile.open(HERE / "data" / "deepspeed.tar.xz") as files:
+            files.extractall(self.dir, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+    def step(self, name):
+        self.convert(self.dir / name, self.dir / "steps" / name)
+        self.assertEqual(libdcp.steps(self.dir / "steps" / name), [3])
+        return libdcp.read(self.dir / "steps" / name)
+
+    def same(self, found, expected):
+        self.assertEqual(sorted(found), sorted(expected))
+        for name, array in expected.items():
+            self.assertEqual(torch.as_tensor(found[name]).shape, array.shape, name)
+            self.assertTrue(torch.equal(torch.as_tensor(found[name]), array), name)
+
+    def test_weights(self):
+        """The masters are those of DeepSpeed's zero_to_fp32."""
+        for name, section in (("zero1", "master"), ("zero2_bf16", "master"), ("zero3_bf16", "model")):
+            state = self.step(name)
+            expected = torch.load(self.dir / f"{name}.pt")
+            masters = {key: torch.as_tensor(array) for key, array in state[section].items() if key in SHAPES}
+            self.same(masters, {key: expected[key] for key in SHAPES})
+            saved = next((self.dir / name / "global_step3").glob("*mp_rank_00_model_states.pt"))
+            module = torch.load(saved, weights_only=False)["module"]
+            self.assertEqual(sorted(state["model"]), sorted(module))
+            for key in module if section == "master" else ("seen",):
+                with libdcp.Checkpoint(self.dir / "steps" / name) as step:
+                    self.assertEqual(step[f"/model/{key}"].tobytes(), module[key].contiguous().view(torch.uint8).numpy().tobytes())
+            if section == "model":
+                self.same({"tied.weight": state["model"]["tied.weight"]}, {"tied.weight": expected["b.weight"]})
+            self.assertEqual(state["deepspeed"], {"global_steps": 3, "global_samples": 12, "skipped_steps": 0})
+            self.assertEqual(state["scheduler"]["last_epoch"], 3)
+            self.assertEqual([(group["lr"], group["weight_decay"], group["params"]) for group in state["optimizer"]["param_groups"]],
+                             [(0.125, 0.5, ["a.weight", "b.weight"]),
+                              (0.125, 0., ["a.bias", "norm.weight", "norm.bias", "b.bias", "tied.bias"])])
+
+    def test_moments(self):
+        """They are those of DeepSpeed's ds_to_universal, whose folders are converted, too."""
+        for name in ("zero1", "zero3_bf16"):
+            state, universal = self.step(name), self.step(f"{name}_universal")
+            zero = self.dir / f"{name}_universal" / "global_step3_universal" / "zero"
+            self.assertEqual(universal["optimizer"]["param_groups"], state["optimizer"]["param_groups"])
+            for key, shape in SHAPES.items():
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    expected = torch.load(zero / key / f"{moment}.pt", weights_only=False)
+                    expected = expected["param"] if isinstance(expected, dict) else expected
+                    for found in (state, universal):
+                        found = torch.as_tensor(found["optimizer"]["state"][key][moment])
+                        self.assertTrue(torch.equal(found, expected.reshape(shape)), (name, key, moment))
+                self.assertEqual(float(state["optimizer"]["state"][key]["step"]), 3)
+                self.same({key: universal["model"][key]},
+                          {key: torch.as_tensor(state["master" if name == "zero1" else "model"][key])})
+
+    def test_without_zero(self):
+        """There, moments have numbers, as in the optimizer's own state."""
+        state = self.step("zero0")
+        saved = torch.load(self.dir / "zero0" / "global_step3" / "mp_rank_00_model_states.pt", weights_only=False)
+        self.same(state["model"], saved["module"])
+        self.same(state["optimizer"]["state"][0], saved["optimizer"]["state"][0])
+
+    def test_flipped(self):
+        """Whatever is changed, the program ends with a valid status."""
+        random.seed(1)
+        for name in ("zero1", "zero3_bf16"):
+            for path in sorted((self.dir / name / "global_step3").glob("*rank_0*.pt")):
+                whole = path.read_bytes()
+                for _ in range(60):
+                    forged = bytearray(whole)
+                    forged[random.randrange(len(forged))] = random.randrange(256)
+                    path.write_bytes(forged)
+                    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+                        self.assertIn(convert.main([str(self.dir / name), str(self.dir / "flipped")]), (0, 1))
+                    shutil.rmtree(self.dir / "flipped", ignore_errors=True)
+                path.write_bytes(whole)
+
+    def test_damaged(self):
+        for name, lost, said in (("zero1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "and there are files of 1 ranks"),
+                                 ("zero1", "zero_pp_rank_0_mp_rank_00_optim_states.pt", "a rank's file is missing"),
+                                 ("zero1", "mp_rank_00_model_states.pt", "mp_rank_00_model_states.pt is missing")):
+            folder = self.dir / "damaged"
+            shutil.copytree(self.dir / name, folder)
+            (folder / "global_step3" / lost).unlink()
+            self.assertIn(said, self.convert(folder, self.dir / "none", expect=1))
+            shutil.rmtree(folder)
+        folder = self.dir / "zero1" / "global_step3"
+        whole = (folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt").read_bytes()
+        for n in range(4, len(whole), 301):
+            (folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt").write_bytes(whole[:n])
+            self.assertIn("zero_pp_rank_1", self.convert(folder, self.dir / "none", expect=1))
+        (folder / "zero_pp_rank_0_mp_rank_01_optim_states.pt").write_bytes(whole)
+        self.assertIn("tensor, pipeline or expert", self.convert(folder, self.dir / "none", expect=1))
+        self.assertFalse((self.dir / "none").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
