@@ -17,25 +17,12 @@ import torch
 import torch.distributed as dist
 from deepspeed.checkpoint import ds_to_universal
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-from torch import nn
+
+from deepspeed_ranks import Model
 
 DATA = pathlib.Path(__file__).parent / "data" / "deepspeed.tar.xz"
 KINDS = [("zero0", 0, False), ("zero1", 1, False), ("zero2_bf16", 2, True), ("zero3_bf16", 3, True)]
 UNIVERSAL = ("zero1", "zero3_bf16")
-
-
-class Model(nn.Module):
-    """With a frozen parameter, a buffer, tied weights, and sizes that don't divide by the ranks."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.norm, self.b, self.tied = nn.Linear(7, 5), nn.LayerNorm(5), nn.Linear(5, 3), nn.Linear(5, 3)
-        self.tied.weight = self.b.weight
-        self.frozen = nn.Parameter(torch.full((3,), 0.5), requires_grad=False)
-        self.register_buffer("seen", torch.arange(3.))
-
-    def forward(self, x):
-        return self.b(torch.relu(self.norm(self.a(x)))) + self.frozen + self.tied.bias
 
 
 def train(stage, is_bf16):

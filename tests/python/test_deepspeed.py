@@ -15,6 +15,7 @@ import libdcp
 from libdcp import convert
 
 from test_convert import Base
+from torchrun import torchrun
 
 HERE = pathlib.Path(__file__).parent
 SHAPES = {"a.weight": (5, 7), "a.bias": (5,), "norm.weight": (5,), "norm.bias": (5,), "b.weight": (3, 5), "b.bias": (3,),
@@ -75,6 +76,13 @@ class Test(Base):
                 self.assertEqual(float(state["optimizer"]["state"][key]["step"]), 3)
                 self.same({key: universal["model"][key]},
                           {key: torch.as_tensor(state["master" if name == "zero1" else "model"][key])})
+
+    def test_loaded(self):
+        """Into a model in one process, and with FSDP2 on two ranks."""
+        for name, ranks in (("zero1", 1), ("zero3_bf16", 2)):
+            self.convert(self.dir / name, self.dir / "steps" / name)
+            done = torchrun(ranks, HERE / "deepspeed_ranks.py", self.dir / "steps" / name, self.dir / f"{name}.pt")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_without_zero(self):
         """There, moments have numbers, as in the optimizer's own state."""
