@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._pickles import Call, Global, PickleError, describe
+from ._pickles import Call, Global, PickleError
 
 _DTYPE = re.compile(r"[biufc]\d{1,2}|b1")
 _MODULES = ("numpy.core.multiarray", "numpy._core.multiarray")

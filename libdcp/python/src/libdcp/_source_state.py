@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from . import _arrays, _tree, _words
 from ._arrays import Shard
 from ._options import Progress, Report
