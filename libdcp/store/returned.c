@@ -37,6 +37,8 @@ enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
+    bool is_damaged; /* its about.json is missing or damaged, so nothing says to which save it
+                        belongs */
 } node_step;
 
 /* A node's steps, in ascending order. */
@@ -58,14 +60,12 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* Reads the members of about.json that describe the save. Sets *is_read to whether the file exists
- * and is intact. */
-static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, bool *is_read,
-                     dcp_error *err) {
+/* Reads the members of about.json that describe the save. */
+static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, dcp_error *err) {
     char folder[PATH_MAX];
     json_t *about = NULL;
     dcp_error why;
-    *is_read = false;
+    s->is_damaged = true;
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, s->step->name) >= PATH_MAX)
         return DCP_OK;
     const int status = format_about_parse(folder, &about, &why);
@@ -78,7 +78,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
                                store->options.private_dirs
                                    ? "that step away, and redundancy rebuilds what is lost"
                                    : "that file away, since the step can be loaded without it");
-    *is_read = true;
+    s->is_damaged = false;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
     store_lineage_read(lineage, about, s->save >> WRITER_BITS);
     json_decref(about);
@@ -101,7 +101,8 @@ static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
                                 ? own->steps[i].kind != DCP_STEP_PARTIAL
                                 : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
         store_lineage said = {0};
-        if (counts) status = read_save(store, &own->list[i], &said, &is_read, err);
+        if (counts) status = read_save(store, &own->list[i], &said, err);
+        if (counts) is_read = !own->list[i].is_damaged;
         store_lineage_update(&own->lineage, &said);
     }
     return status;
@@ -138,6 +139,21 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
     return status ? status : store_sync(store, err);
 }
 
+/* Returns true if this node's copy of the step is superseded.
+ *
+ * Nothing says to which save a copy with a damaged about.json belongs. It is the run's if another
+ * node has a copy that is not damaged, and superseded if other nodes know something later about the
+ * step than this node.
+ *
+ *   word      what all nodes know
+ *   is_known  some node has a copy of which the save is known */
+static bool is_superseded(const node_steps *own, const node_step *mine, uint64_t word,
+                          bool is_known) {
+    if (!mine) return false;
+    if (mine->is_damaged) return !is_known && word > word_without(own, mine->step->step);
+    return mine->save && mine->save << 1 < word;
+}
+
 /* Collective: for each step of which any node has a complete copy, sets the superseded copies
  * aside. */
 static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
@@ -148,10 +164,11 @@ static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
         if (status || !next) return status;
         limit = next - 1;
         const node_step *mine = find_complete(own, limit);
-        uint64_t word = mine ? mine->save << 1 : word_without(own, limit);
-        status = comm_allreduce(store->comm, &word, 1, DCP_REDUCE_MAX, err);
+        uint64_t words[] = {mine ? mine->save << 1 : word_without(own, limit),
+                            mine && !mine->is_damaged};
+        status = comm_allreduce(store->comm, words, 2, DCP_REDUCE_MAX, err);
         if (status) return status;
-        const bool is_past = mine && mine->save && mine->save << 1 < word;
+        const bool is_past = is_superseded(own, mine, words[0], words[1] != 0);
         status = comm_agree(store->comm, is_past ? set_aside(store, mine, err) : DCP_OK, err);
         if (status) return status;
     }
@@ -241,9 +258,14 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
     return earliest;
 }
 
-static bool is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
+/* Returns true if the step, which is later than find_earliest, is past. If its about.json is
+ * damaged, it was saved before the news, as the store's other steps were, unless it is another
+ * run's. */
+static bool is_past(const dcp_store *store, const node_step *s, const store_lineage *said,
                     const returned_news *news) {
+    const dcp_step *step = s->step;
     const store_rewind own = {step->step - 1, said->last + 1}; /* implied if the step is past */
+    if (s->is_damaged) return !store->lineage.id || store->lineage.id == news->run->id;
     if (!said->last || said->id != news->run->id) return false;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return true;
@@ -254,9 +276,8 @@ static int forget_step(dcp_store *store, const dcp_step *step, const returned_ne
                        dcp_error *err) {
     node_step s = {.step = step};
     store_lineage said = {0};
-    bool is_read;
-    int status = read_save(store, &s, &said, &is_read, err);
-    if (status || !is_past(store, step, &said, news)) return status;
+    int status = read_save(store, &s, &said, err);
+    if (status || !is_past(store, &s, &said, news)) return status;
     status = store_abandon_step(store, step, "the run went on without it while this store was away",
                                 err);
     return status ? status : store_sync(store, err);

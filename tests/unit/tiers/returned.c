@@ -149,8 +149,24 @@ static void swap_place(player *p, int place) {
     meet(p);
 }
 
-/* s3: save, c1: go back, a0: node 0 becomes the other one, L: a restart loads the last. */
+/* Flips a byte in the about.json of the step, which is in the directory of the last place that is
+ * away. */
+static void damage_about(player *p, uint64_t step) {
+    char place[128], path[256];
+    name_place(place, sizeof place, p->scene->has_shared ? p->n : 0, p->n);
+    snprintf(path, sizeof path, "%s.other/step-%08llu/about.json", place, (unsigned long long)step);
+    FILE *file = p->rank == 0 ? fopen(path, "r+") : NULL;
+    if (p->rank == 0 && !file) fail(p, path, "can't be opened");
+    if (file && (fseek(file, 20, SEEK_SET) || fputc('~', file) == EOF || fclose(file)))
+        fail(p, path, "can't be changed");
+    meet(p);
+}
+
+/* s3: save, c1: go back, a0: node 0 becomes the other one, L: a restart loads the last, d6: the
+ * about.json of step 6 is damaged in the directory of the shared place, or of node 0, that is
+ * away. */
 static void act(player *p, char what, uint64_t number) {
+    if (what == 'd') damage_about(p, number);
     if (what == 's') save(p, number);
     if (what == 'c') go_back(p, number);
     if (what == 'a') swap_place(p, (int)number);
@@ -248,6 +264,15 @@ static const char *const scripts[] = {
     "s3 a0 a1 c0 s1 a0 L", /* no node is left that knows the first save's number */
 };
 
+/* A place returns with steps from which the run went back, and the newest one's about.json is
+ * damaged; then with one step only; then with a step of the run, which stays. */
+static const struct {
+    size_t kind; /* of `kinds` */
+    const char *script;
+} damages[] = {{6, "s1 s2 s3 s4 s5 s6 a1 c2 s3 s4 d6 a1 L"}, {6, "s6 a1 c2 s3 s4 d6 a1 L"},
+               {0, "s1 s2 s3 s4 s5 s6 a0 c2 s3 s4 d6 a0 L"}, {1, "s6 a0 c2 s3 s4 d6 a0 L"},
+               {6, "s1 s4 c2 s3 s4 a1 s5 a1 a1 d4 a1 L"},    {0, "s1 s4 c2 s3 s4 a0 d4 a0 L"}};
+
 /* returned [FIRST COUNT]: runs random scripts of those seeds for each kind and each `keep`. Without
  * arguments, runs each script for every other kind and a short random one for each, with one `keep`
  * of the three. */
@@ -256,6 +281,11 @@ int main(int argc, char **argv) {
     const unsigned first = is_whole ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
     const unsigned count = is_whole ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     if (!mkdtemp(root) || rmdir(root)) return 1;
+    for (size_t i = 0; !is_whole && i < sizeof damages / sizeof *damages; i++)
+        run(kinds[damages[i].kind].n, (scene){.redundancy = kinds[damages[i].kind].redundancy,
+                                              .lost = kinds[damages[i].kind].lost,
+                                              .has_shared = kinds[damages[i].kind].has_shared,
+                                              .script = damages[i].script});
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         scene s = {.redundancy = kinds[k].redundancy,
                    .lost = kinds[k].lost,
