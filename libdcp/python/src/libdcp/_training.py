@@ -19,40 +19,45 @@ def numbered(name: str, number: int) -> str:
     return f"{name}_{number}" if number else name
 
 
+def enumerated(name: str, objects: Sequence[Any]) -> dict[str, Any]:
+    """Objects of a kind by their names."""
+    return {numbered(name, i): given for i, given in enumerate(objects)}
+
+
 class Training:
     """Models and their optimizers as sections of a state, by parameters' names, whatever wraps them.
 
     Args:
-        models, optimizers: as a program trains them; also optimizers that accelerate has wrapped.
+        models, optimizers: as a program trains them, by section; also optimizers that accelerate has wrapped.
     """
 
-    def __init__(self, models: Sequence[Any], optimizers: Sequence[Any]) -> None:
-        self._models = list(models)
-        unwrapped = [getattr(optimizer, "optimizer", optimizer) for optimizer in optimizers]
-        self._optimizers = [(self._owner(optimizer), optimizer) for optimizer in unwrapped]
+    def __init__(self, models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> None:
+        self._models = dict(models)
+        unwrapped = {key: getattr(optimizer, "optimizer", optimizer) for key, optimizer in optimizers.items()}
+        self._optimizers = {key: (self._owner(optimizer), optimizer) for key, optimizer in unwrapped.items()}
 
     def _owner(self, optimizer: Any) -> Any:
         """The model whose parameters it updates."""
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for model in self._models:
+        for model in self._models.values():
             if any(id(parameter) in own for parameter in model.parameters()):
                 return model
-        raise ValueError(f"no model that accelerate has prepared has the parameters of {type(optimizer).__name__}")
+        raise ValueError(f"none of the models has the parameters of {type(optimizer).__name__}")
 
     def state(self) -> dict[str, Any]:
         """The sections. An optimizer without moments gets them here, so that they can be loaded."""
-        found = {numbered("model", i): _torch.get_model_state_dict(model) for i, model in enumerate(self._models)}
-        for i, (model, optimizer) in enumerate(self._optimizers):
-            found[numbered("optimizer", i)] = _torch.get_optimizer_state_dict(model, optimizer)
+        found = {key: _torch.get_model_state_dict(model) for key, model in self._models.items()}
+        for key, (model, optimizer) in self._optimizers.items():
+            found[key] = _torch.get_optimizer_state_dict(model, optimizer)
         return found
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Called after a load into :meth:`state`."""
-        for i, model in enumerate(self._models):
-            _torch.set_model_state_dict(model, state[numbered("model", i)])
-        for i, (model, optimizer) in enumerate(self._optimizers):
-            if numbered("optimizer", i) in state:
-                _torch.set_optimizer_state_dict(model, optimizer, state[numbered("optimizer", i)])
+        for key, model in self._models.items():
+            _torch.set_model_state_dict(model, state[key])
+        for key, (model, optimizer) in self._optimizers.items():
+            if key in state:
+                _torch.set_optimizer_state_dict(model, optimizer, state[key])
 
 
 class Steps:

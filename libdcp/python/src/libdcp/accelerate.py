@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._options import SaveKeywords
 from ._paths import Path
-from ._training import Steps, Training, numbered
+from ._training import Steps, Training, enumerated, numbered
 from .errors import Error, Status
 from .ranks import Loader, Reshard, random_state, set_random_state
 from .store import Store
@@ -95,7 +95,7 @@ class _States:
         if accelerator._save_model_state_pre_hook or accelerator._load_model_state_pre_hook:
             raise ValueError("hooks of save_state and load_state get files' folders, which libdcp's steps don't have: save "
                              "what they write beside the steps, or register it with register_for_checkpointing")
-        return Training(accelerator._models, accelerator._optimizers)
+        return Training(enumerated("model", accelerator._models), enumerated("optimizer", accelerator._optimizers))
 
     def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **unknown: Any) -> str:
         """Replaces :meth:`accelerate.Accelerator.save_state`.

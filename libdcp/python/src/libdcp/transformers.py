@@ -266,7 +266,7 @@ def _trainer_state(trainer: Any) -> Any:
 
 
 def _training(trainer: Any, has_optimizer: bool) -> Training:
-    return Training([trainer.model], [trainer.optimizer] if has_optimizer else [])
+    return Training({"model": trainer.model}, {"optimizer": trainer.optimizer} if has_optimizer else {})
 
 
 def _sections(trainer: Any, training: Training, has_rest: bool, has_scaler: bool = True) -> dict[str, Any]:
