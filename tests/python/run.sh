@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Runs all tests of the Python package as `pip install ./libdcp/python` installs it: with numpy alone on each installed
-# Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan, transformers and
-# accelerate. Also runs mypy on package and examples. Programs that some tests run must be built, as tests/run.sh does.
+# Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan, transformers,
+# accelerate and lightning. Also runs mypy on package and examples. Programs that some tests run must be built, as
+# tests/run.sh does.
 #   tests/python/run.sh DIR
 # Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
 # with torch is made (default python3).
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-    sed -n '2,7s/^# //p' "$0" >&2
+    sed -n '2,8s/^# //p' "$0" >&2
     exit 2
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -24,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 python=$dir/environment/bin/python
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
 "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
-    'torchtitan==0.3.*' hypothesis torchdata
+    'torchtitan==0.3.*' hypothesis torchdata lightning
 "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
     echo "no megatron-core for this Python: test_megatron.py is skipped"
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl

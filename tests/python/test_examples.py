@@ -90,6 +90,17 @@ class Test(unittest.TestCase):
             self.assertAlmostEqual(loss, whole[epoch], delta=1e-3)
         self.assertEqual(libdcp.steps(self.dir / "run"), [1, 2])
 
+    @unittest.skipUnless(importlib.util.find_spec("lightning"), "needs lightning")
+    def test_lightning(self):
+        self.alone("train_lightning.py", self.dir / "run", "--epochs", "1")
+        again = train(2, "train_lightning.py", self.dir / "run")
+        found = {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d)  loss ([\d.]+)$", again, re.MULTILINE)}
+        self.assertEqual(sorted(found), [1, 2], again)
+        self.assertLess(found[2], 0.5)
+        self.assertEqual(sorted(path.name for path in (self.dir / "run").iterdir()),
+                         ["epoch=1-step=74.ckpt", "epoch=2-step=111.ckpt", "last.ckpt"])
+        self.assertEqual(libdcp.steps(self.dir / "run" / "last.ckpt"), [111])
+
     @unittest.skipUnless((PROGRAMS / "dcp-run").exists(), "needs dcp-run")
     def test_a_lost_rank_under_dcp_run(self):
         done = subprocess.run(

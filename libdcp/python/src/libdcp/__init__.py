@@ -28,11 +28,11 @@ __all__ = ["Checkpoint", "Entry", "Error", "LazyArray", "Loaded", "Loader", "Per
            "save_async", "set_random_state", "steps"]
 
 if TYPE_CHECKING:
-    from . import accelerate as accelerate, dcp as dcp, hf as hf, transformers as transformers
+    from . import accelerate as accelerate, dcp as dcp, hf as hf, lightning as lightning, transformers as transformers
 else:
     def __getattr__(name: str) -> Any:
         """Imports ``libdcp.dcp``, which needs torch, ``libdcp.hf``, and the adapters of frameworks when they are first
         used."""
-        if name in ("accelerate", "dcp", "hf", "transformers"):
+        if name in ("accelerate", "dcp", "hf", "lightning", "transformers"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
