@@ -1,4 +1,5 @@
-"""Runs under torchrun for test_megatron.py: megatron_ranks.py save|load|refuse FOLDER TP PP.
+"""Runs under torchrun for test_megatron.py: megatron_ranks.py ACTIONS FOLDER TP PP, where ACTIONS are
+save, load and refuse.
 
 Four layers are divided among PP groups of TP ranks. The numbers of a rank's tensors are those of their places in the
 whole tensors."""
@@ -69,7 +70,7 @@ class Rank:
 
 def save(folder, rank):
     if dist.get_rank() == 0:
-        folder.mkdir()
+        folder.mkdir(parents=True)
     dist.barrier()
     dist_checkpointing.save(rank.state(True, 12), str(folder), libdcp.megatron.SaveStrategy(layout="global"))
 
@@ -113,7 +114,8 @@ def refuse(folder, rank):
 
 
 dist.init_process_group("gloo")
-what, folder, tp, pp = sys.argv[1:]
-globals()[what](pathlib.Path(folder), Rank(int(tp), int(pp)))
+actions, folder, tp, pp = sys.argv[1:]
+for action in actions.split(","):
+    {"save": save, "load": load, "refuse": refuse}[action](pathlib.Path(folder), Rank(int(tp), int(pp)))
 dist.barrier()
 dist.destroy_process_group()

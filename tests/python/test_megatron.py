@@ -1,5 +1,5 @@
-"""Runs megatron_ranks.py under torchrun: Megatron-Core's dist_checkpointing, saved and loaded with other tensor and pipeline
-parallelism."""
+"""Runs megatron_ranks.py under torchrun: Megatron-Core's dist_checkpointing, saved and loaded with other tensor and
+pipeline parallelism."""
 
 import importlib.util
 import pathlib
@@ -12,6 +12,8 @@ from torchrun import torchrun
 
 PROGRAM = pathlib.Path(__file__).with_name("megatron_ranks.py")
 
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "pytorch" / "megatron_libdcp.py"
+
 
 @unittest.skipUnless(importlib.util.find_spec("megatron"), "megatron-core is not installed")
 class Test(unittest.TestCase):
@@ -23,17 +25,21 @@ class Test(unittest.TestCase):
         """The step is the same from every parallelism, and has Megatron's keys."""
         with tempfile.TemporaryDirectory(prefix="dcp-megatron-") as scratch:
             folders = [f"{scratch}/{name}/iter_0000100" for name in ("many", "one")]
-            for folder, tp, pp in zip(folders, (2, 1), (2, 1)):
-                pathlib.Path(folder).parent.mkdir()
-                self.run_ranks("save", folder, tp, pp)
+            self.run_ranks("save", folders[0], 2, 2)
+            self.run_ranks("load", folders[0], 4, 1)
+            self.run_ranks("save,load,refuse", folders[1], 1, 1)
             one, other = (pathlib.Path(folder, "libdcp/step-00000100/state.h5").read_bytes() for folder in folders)
             self.assertEqual(one, other)
-            for tp, pp in (4, 1), (1, 2):
-                self.run_ranks("load", folders[0], tp, pp)
-            self.run_ranks("refuse", folders[0], 1, 1)
             with libdcp.Checkpoint(f"{folders[0]}/libdcp") as step:
                 self.assertEqual(step.shape("/model/layers.column"), (4, 8, 12))
                 self.assertEqual(step.dtype("/model/layers.norm"), "BF16")
+
+    def test_example(self):
+        with tempfile.TemporaryDirectory(prefix="dcp-megatron-") as scratch:
+            for what, ranks in ("save", 2), ("load", 1):
+                done = torchrun(ranks, EXAMPLE, what, f"{scratch}/iter_0000100")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("rank 0: iteration 100, equal: True\n(16, 4) in the checkpoint", done.stdout)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
     state = dist_checkpointing.load(sharded_state_dict, folder)
 
 The folder gets ``libdcp/step-00000100/state.h5``, where the number is the last one in the folder's name, such as
-iter_0000100, otherwise 0. It has a tensor ``/model/<key>`` per key of a ShardedTensor, and the contents of ShardedObjects
-in "objects", of their main replicas. None of this is pickled; common.pt, with what is not sharded, is written and read
+iter_0000100, otherwise 0. It has a tensor ``/model/<key>`` per key of a ShardedTensor, and the contents of
+ShardedObjects in "objects", of their main replicas. None of this is pickled; common.pt, with what is not sharded, is written and read
 by Megatron itself, as always. A load finds the strategy by the folder's metadata.json, if this module is imported; it
 works on any number of ranks, and with any tensor and pipeline parallelism for which Megatron gives the same keys.
 
@@ -168,7 +168,10 @@ def _contents(path: str) -> tuple[dict[str, Entry], dict[str, Any]]:
     with Checkpoint(path) as checkpoint:
         entries = {name.removeprefix(prefix): entry for name, entry in checkpoint.entries.items()
                    if name.startswith(prefix)}
-    return entries, read(path, only=[f"/{OBJECTS}/*"]).get(OBJECTS, {})
+        words = checkpoint.stored.words
+        has_objects = bool(words and words.get(OBJECTS)) or any(
+            name.startswith(f"/{OBJECTS}/") for name in checkpoint.entries)
+    return entries, read(path, only=[f"/{OBJECTS}/*"])[OBJECTS] if has_objects else {}
 
 
 _base.register_default_strategy(_base.StrategyAction.SAVE_SHARDED, BACKEND, VERSION, SaveStrategy())
