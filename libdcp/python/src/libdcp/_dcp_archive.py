@@ -23,7 +23,7 @@ from ._arrays import TORCH, numpy_dtype
 from ._pickles import Call, Global, Persistent, PickleError
 from .errors import Error, Status
 
-_MAX_PICKLE = 16 << 20  # the JSON of a checkpoint has no room for more
+MAX_PICKLE = 16 << 20  # the JSON of a checkpoint has no room for more
 _MAX_READ = 16 << 20  # for a zip's tables
 _MAX_OPEN = 64
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -207,7 +207,7 @@ class Archive:
         self._files.read_into(place.file, place.offset, memoryview(data))
         return bytes(data)
 
-    def value(self, names: _pickles.Names | None, limit: int = _MAX_PICKLE) -> Any:
+    def value(self, names: _pickles.Names | None, limit: int = MAX_PICKLE) -> Any:
         """What the pickle represents: see :func:`libdcp._pickles.read`."""
         try:
             return _pickles.read(self.bytes_of("data.pkl", limit), names)
@@ -311,16 +311,3 @@ def read_tensor(files: Files, place: Place) -> StoredTensor:
     if not isinstance(made, Call):
         raise archive.refused(f"{_pickles.describe(made)} in the place of a dense tensor")
     return archive.tensor(made)
-
-
-def read_object(files: Files, place: Place, budget: _pickles.Budget) -> Any:
-    """The numbers, texts, lists and mappings of a saved object.
-
-    Raises:
-        libdcp.Error: it contains something else; none of it was executed.
-    """
-    archive = Archive(files, place)
-    try:
-        return _pickles.plain(archive.value(frozenset({ORDERED_DICT})), budget)
-    except PickleError as e:
-        raise archive.refused(f"data.pkl has {e}") from None

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import _dcp_archive, _dcp_metadata, _dcp_nested, _source_state, _words
+from . import _dcp_archive, _dcp_metadata, _dcp_nested, _source_state, _torch_values, _words
 from ._arrays import TORCH
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
@@ -14,6 +14,7 @@ from ._options import Progress, Report
 from ._pickles import Budget
 from ._source_state import source_in
 from ._sources import Box, Source
+from ._torch_values import SKIPS
 from .errors import Error, Status
 from .store import Path
 
@@ -41,11 +42,12 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
     budget = Budget(_JSON_CHARACTERS)
     for fqn, place in contents.objects.items():
         try:
-            found[fqn] = _dcp_archive.read_object(files, place, budget)
+            values = _torch_values.Values(files, place, budget=budget)
+            found[fqn] = values.value(values.root(), (fqn,))
             _words.encoded(found[fqn], (fqn,))
         except (Error, TypeError, ValueError) as e:
             if skip is None:
-                raise Error(f"{fqn}: {e} (--skip-objects leaves such objects out)", status=Status.UNSUPPORTED) from None
+                raise Error(f"{fqn}: {str(e).removesuffix(SKIPS)}{SKIPS}", status=Status.UNSUPPORTED) from None
             skip(fqn, str(e))
             found[fqn] = _words.Absent()
     return found

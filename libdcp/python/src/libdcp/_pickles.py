@@ -300,10 +300,6 @@ def read(data: bytes, names: Names | None) -> Any:
     return _Reader(data, names).read()
 
 
-_MAX_DEPTH = 64
-_MAX_BITS = 4096
-
-
 class Budget:
     """How many characters, roughly, may still be made of objects: a pickle can refer to its parts many times."""
 
@@ -314,33 +310,3 @@ class Budget:
         self._left -= n
         if self._left < 0:
             raise PickleError("more than a checkpoint's JSON has room for")
-
-
-def _mapping(value: Any) -> Any:
-    empty = isinstance(value, Call) and value.of == Global("collections", "OrderedDict") and not value.arguments
-    return value.items if empty else value
-
-
-def plain(value: Any, budget: Budget, depth: int = 0) -> Any:
-    """The numbers, texts, lists, tuples and dictionaries in what was read.
-
-    Raises:
-        PickleError: it contains something else, or too much.
-    """
-    value = _mapping(value)
-    if depth > _MAX_DEPTH:
-        raise PickleError("more than 64 values within each other")
-    budget.spend(len(value) + 2 if isinstance(value, str) else 2)
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, (str, int)):
-                raise PickleError(f"a key that is {describe(key)}")
-            budget.spend(len(str(key)) + 2)
-        return {key: plain(inner, budget, depth + 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(plain(inner, budget, depth + 1) for inner in value)
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        raise PickleError(f"a number of {value.bit_length()} bits")
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise PickleError(f"{describe(value)}, which is neither a number nor a text, a list or a mapping")

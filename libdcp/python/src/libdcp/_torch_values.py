@@ -12,7 +12,7 @@ from typing import Any
 from . import _numpy_values, _words
 from ._arrays import TORCH
 from ._capi import MAX_DIMS
-from ._dcp_archive import Archive, Files, StoredTensor
+from ._dcp_archive import MAX_PICKLE, Archive, Files, Place, StoredTensor
 from ._pickles import Budget, Call, Global, OddKey, PickleError, describe
 from ._source_state import source_in
 from ._sources import Box, Source
@@ -28,6 +28,7 @@ _MAX_DEPTH = 64
 _MAX_BITS = 4096
 _MOST_COPIES = 64  # of a file's bytes: expanded tensors, and several names for one storage
 
+SKIPS = " (--skip-objects leaves such objects out)"
 _PARAMETER = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 _OF_TYPE = "torch._tensor._rebuild_from_type_v2"
 _PLAIN_TYPES = ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
@@ -52,24 +53,26 @@ class Values:
 
     Args:
         files: the open files of its folder.
-        name: of the file in the folder.
+        place: the name of a file in the folder, or a part of one.
+        budget: for what its objects may have, with those of other files.
         skip: called with the name of each value that a step cannot store, and the reason; None: that is an error.
 
     Raises:
         libdcp.Error: CORRUPT: no zip of torch.save, or a damaged one.
     """
 
-    def __init__(self, files: Files, name: str, skip: Skip | None = None) -> None:
+    def __init__(self, files: Files, place: Place | str, skip: Skip | None = None, budget: Budget | None = None) -> None:
         self._files = files
-        self._name = name
+        self._name = str(place)
+        self._limit = _MAX_PICKLE if isinstance(place, str) else MAX_PICKLE
         self._skip = skip
-        self._archive = Archive(files, name)
-        self._budget = Budget(_CHARACTERS)
+        self._archive = Archive(files, place)
+        self._budget = budget or Budget(_CHARACTERS)
         self._bytes = 0
 
     def root(self) -> Any:
         """The records: see :func:`libdcp._pickles.read`."""
-        return self._archive.value(None, _MAX_PICKLE)
+        return self._archive.value(None, self._limit)
 
     def value(self, made: Any, keys: tuple[Any, ...] = ()) -> Any:
         """A value of dictionaries, lists, numbers, texts and so on, with a :class:`libdcp._arrays.Shard` for each tensor.
@@ -85,7 +88,7 @@ class Values:
         except _Unsupported as e:
             if self._skip is None or not keys:
                 raise Error(f"{self._files.folder}/{self._name}: {Keys(keys)} is {e}; nothing was run"
-                            + " (--skip-objects leaves such objects out)" * bool(keys), status=Status.UNSUPPORTED) from None
+                            + SKIPS * bool(keys), status=Status.UNSUPPORTED) from None
             self._skip(".".join(map(str, keys)), f"is {e}")
             return _words.Absent()
         except PickleError as e:
@@ -174,6 +177,18 @@ class Values:
         except TypeError:
             raise _Unsupported("a set of what is not numbers and texts") from None
 
+    def deque(self, made: Call, keys: tuple[Any, ...]) -> Any:
+        first, longest = made.arguments or ((), None)
+        if first not in ((), []) or longest is not None and type(longest) is not int:
+            raise _Unsupported(f"a {made.of} in the form of another version of Python")
+        return collections.deque(self._items(made.items.values(), keys), longest)
+
+    def byte_array(self, made: Call, keys: tuple[Any, ...]) -> Any:
+        data = _numpy_values.bytes_in(made.arguments[0]) if len(made.arguments) == 1 else None
+        if data is None and made.arguments:
+            raise _Unsupported("a bytearray without its bytes")
+        return bytearray(data or b"")
+
     def frozen_set(self, made: Call, keys: tuple[Any, ...]) -> Any:
         return self.set_of(made, keys, frozenset)
 
@@ -197,6 +212,12 @@ class Values:
             raise _Unsupported("a range without its numbers")
         return range(*numbers)
 
+    def slice_of(self, made: Call, keys: tuple[Any, ...]) -> Any:
+        if len(made.arguments) != 3:
+            raise _Unsupported("a slice without its numbers")
+        self._numbers([number for number in made.arguments if number is not None])
+        return slice(*made.arguments)
+
     def _no_arguments(self, made: Call) -> Call:
         if made.arguments:
             raise _Unsupported(f"a {made.of} in the form of another version of Python")
@@ -209,15 +230,15 @@ class Values:
 
     def _numbers(self, made: Any) -> list[int]:
         if any(type(number) is not int or abs(number) >= 2**63 for number in made):
-            raise _Unsupported("a size, range or number of a device that is no number")
+            raise _Unsupported("a size, range, slice or number of a device that is no number")
         return list(made)
 
 
 _MAKERS: dict[str, Callable[[Values, Call, tuple[Any, ...]], Any]] = {
     "collections.OrderedDict": Values.ordered, "collections.defaultdict": Values.default_dict,
-    "collections.Counter": Values.counter, "torch.Size": Values.size, "torch.device": Values.device,
+    "collections.Counter": Values.counter, "collections.deque": Values.deque, "torch.Size": Values.size, "torch.device": Values.device,
     **{f"{module}.{name}": maker for module in ("builtins", "__builtin__") for name, maker in (
-        ("set", Values.set_of), ("frozenset", Values.frozen_set), ("complex", Values.complex_number),
+        ("set", Values.set_of), ("frozenset", Values.frozen_set), ("complex", Values.complex_number), ("bytearray", Values.byte_array), ("slice", Values.slice_of),
         ("range", Values.span), ("xrange", Values.span))}}
 
 
