@@ -434,6 +434,54 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(libdcp.Error, "set keep to"):
             libdcp.Store(self.dir, keep_every=2)
 
+    def test_on_published(self):
+        called = []
+
+        def publish(step, path):
+            called.append((step, path))
+            self.assertEqual(libdcp.load(path, {"x": np.zeros(2)})["step"], step)
+
+        state = {"x": np.ones(2)}
+        with libdcp.Store(self.dir / "one", keep=1, on_published=publish) as store:
+            store.save(1, state)
+            self.assertEqual(called, [(1, store.path(1))])
+            state["x"] += 1
+            store.save_async(2, state).wait()
+            state["x"] += 1
+            store.save_async(3, state)
+        self.assertEqual(called, [(step, store.path(step)) for step in (1, 2, 3)])
+        called.clear()
+        first, second = self.dir / "{env:USED}", self.dir / "second"
+        os.environ["USED"] = "first"
+        with libdcp.Store([libdcp.Tier(first, private=True), libdcp.Tier(second, every=2)], on_published=publish) as store:
+            for step in range(1, 5):
+                state["x"] += 1
+                store.save_async(step, state).wait()
+                self.assertIn((step, str(self.dir / f"first/step-0000000{step}")), called)
+        self.assertEqual(sorted(called), sorted([*((step, str(self.dir / f"first/step-0000000{step}")) for step in range(1, 5)),
+                                                 *((step, str(self.dir / f"second/step-0000000{step}")) for step in (2, 4))]))
+        called.clear()
+        with libdcp.Store([libdcp.Tier(first, private=True), libdcp.Tier(second)], on_published=publish) as store:
+            store.save(9, state)
+            self.assertEqual(sorted(called), [(9, str(self.dir / f"{name}/step-00000009")) for name in ("first", "second")])
+
+    def test_failures_of_on_published(self):
+        """They are raised, but the step exists."""
+        def fail(step, path):
+            store.pin(step).release()  # it may use the store
+            raise OSError(f"no upload of {step}")
+
+        store = libdcp.Store(self.dir, on_published=fail)
+        with self.assertRaisesRegex(OSError, "no upload of 1"):
+            store.save(1, {"x": np.ones(2)})
+        with self.assertLogs("libdcp", "ERROR"):
+            store.save_async(2, {"x": np.zeros(2)}).wait()
+        with self.assertRaisesRegex(OSError, "no upload of 2"):
+            store.close()
+        self.assertEqual(libdcp.steps(self.dir), [1, 2])
+        with self.assertRaisesRegex(TypeError, "on_published: .*a function"):
+            libdcp.Store(self.dir, on_published=5)
+
     def test_a_list_of_stores_goes_back(self):
         fast, slow = self.dir / "fast", self.dir / "slow"
         tiers = [libdcp.Tier(fast, keep=8), libdcp.Tier(slow, every=3, keep=5)]

@@ -204,6 +204,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "save_cancel": (None, [P]),
     "tiers_close": (None, [P]),
     "tiers_is_due": (c.c_int, [P, c.c_uint64]),
+    "tiers_has": (c.c_int, [P, c.c_size_t, c.c_uint64]),
     "tiers_fence_within": (c.c_int, [P, c.c_double]),
     "tiers_is_done": (c.c_int, [P]),
     "tiers_is_filled": (c.c_int, [P]),

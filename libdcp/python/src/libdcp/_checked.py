@@ -153,6 +153,10 @@ def _function(name: str, value: Any) -> Any:
     return value
 
 
+def or_none_function(name: str, value: Any) -> Any:
+    return None if value is None else _function(name, value)
+
+
 def _or_none(rule: Rule) -> Rule:
     return lambda name, value: None if value is None else rule(name, value)
 

@@ -169,6 +169,10 @@ class Directory:
     def is_due(self, step: int) -> bool:
         return True
 
+    def folders(self, step: int) -> list[str]:
+        """Where a step is that was saved."""
+        return [step_path(self.path, step)]
+
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)

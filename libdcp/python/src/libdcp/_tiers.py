@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Mapping, Sequence
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm
-from ._directory import steps
+from ._directory import step_path, steps
 from ._options import Layout, LoadKeywords
 from ._sources import fail
 from ._state import State
@@ -72,6 +74,16 @@ class Tier:
                                 keep_metric=self.keep_metric.encode() or None, keep_highest=self.keep_highest)
 
 
+def _filled_in(path: str, rank: int) -> str:
+    """The path of a private store on this rank."""
+    def value(found: re.Match[str]) -> str:
+        word = found[1]
+        if word.startswith("env:"):
+            return os.environ[word[4:]]
+        return str(rank) if word == "rank" else os.environ.get("DCP_HOST") or socket.gethostname()
+    return re.sub(r"\{([^}]*)\}", value, path)
+
+
 class _OlderStep(Error):
     """The newest step is damaged, and no older one may be used."""
 
@@ -104,7 +116,13 @@ class Tiers:
 
     ends_alone = False  # a wait changes what is due next, which must be the same on all ranks, so no thread may wait
 
-    def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool) -> None:
+    def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool,
+                 on_filled: Callable[[int, str], None]) -> None:
+        """Opens the stores.
+
+        Args:
+            on_filled: called, inside the library, with a step and its folder once a store was filled with it.
+        """
         self._comm = comm
         for tier in tiers:
             if not isinstance(tier, Tier):
@@ -112,8 +130,10 @@ class Tiers:
         self._n = len(tiers)
         self._given, self._folder = tiers, _paths.here()
         self._handle = c.c_void_p()
+        self._on_filled = on_filled
+        self._filled = _capi.FILLED(self._note_filled)  # kept alive
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
-                                     loads_only=True)
+                                     on_filled=self._filled, loads_only=True)
         lib.tiers_open(comm.handle, self._list(), self._n, options, self._handle)
         if comm.rank == 0:
             for tier in tiers:
@@ -125,6 +145,19 @@ class Tiers:
 
     def is_due(self, step: int) -> bool:
         return bool(lib.tiers_is_due(self._handle, step))
+
+    def _note_filled(self, _ctx: Any, i: int, step: int, _begin: float, _end: float) -> None:
+        if lib.tiers_has(self._handle, i, step):
+            self._on_filled(step, self._folder_of(i, step))
+
+    def folders(self, step: int) -> list[str]:
+        """Where a step is that was saved."""
+        return [self._folder_of(i, step) for i in range(self._n) if lib.tiers_has(self._handle, i, step)]
+
+    def _folder_of(self, i: int, step: int) -> str:
+        given = self._given[i]
+        path = os.fsdecode(given.path)
+        return step_path(_paths.anchored(_filled_in(path, self._comm.rank) if given.private else path, self._folder), step)
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:

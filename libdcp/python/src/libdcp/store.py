@@ -20,6 +20,7 @@ from ._directory import Directory, Pin, step_path, steps
 from ._layout import Layout
 from ._options import LoadKeywords, Report, SaveKeywords
 from ._paths import Path
+from ._published import OnPublished, Published
 from ._state import State
 from ._tiers import Tier, Tiers
 from .errors import EarlierFailure, Error, Status
@@ -138,6 +139,11 @@ class Store:
         take_over: on file systems without locks, take over the store even if its last writer may still be running.
         stripe_count: on Lustre, the number of object servers that hold a file; -1: all.
         stripe_bytes: on Lustre, the bytes of a stripe.
+        on_published: called on every rank with a step's number and folder once the step is durable, for an upload or a
+            log, for example; with a list, for each store that gets the step. :meth:`save` and :meth:`close` call it
+            before they return; for an asynchronous save, the thread calls it that ends the save, or the store's next
+            call does. It may use the store, for example :meth:`pin`, which keeps the step while it is copied. Its
+            exceptions are raised by these calls, or by the next one; the step exists nevertheless.
 
     Raises:
         libdcp.Error: BUSY: another writer has it; IO: it cannot be written.
@@ -149,13 +155,15 @@ class Store:
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0, keep_every: int = 0,
-                 keep_seconds: int = 0, keep_best: int = 0, keep_metric: str = "", keep_highest: bool = False) -> None:
+                 keep_seconds: int = 0, keep_best: int = 0, keep_metric: str = "", keep_highest: bool = False,
+                 on_published: OnPublished | None = None) -> None:
         self._saving_step = 0
         self._told_late: BaseException | None = None  # for a failed save: what the call of the next save has raised
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
         self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
         self._worker = Worker()
+        self._published = Published(_checked.or_none_function("on_published", on_published))
         self._working = 0  # the thread that is inside the library, which may call functions of the program
         self._lock = _locks.lock()
         with _signals.Shield():
@@ -189,9 +197,20 @@ class Store:
         place, options = _agreed(self._comm, check)
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
         if is_list:
-            return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"])
+            return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"],
+                         self._published.note)
         self._comm.warn_of_paths(place)
         return Directory(self._comm, place, **options)
+
+    def _note_published(self, step: int) -> None:
+        for path in self._backend.folders(step):
+            self._published.note(step, path)
+
+    def _after_saving(self, step: int, saving: Saving) -> None:
+        """Called when an asynchronous save has ended."""
+        if not saving.has_failed:
+            self._note_published(step)
+        self._published.report_quietly()
 
     def _await_filling(self) -> None:
         """The program ends; the store stays open for functions that are still to be called."""
@@ -279,8 +298,11 @@ class Store:
                 made = prepared.save_options(json, options)
                 prepared.unite(made.replicas)
                 self._backend.save(prepared.step(step), prepared, made, report)
+            self._note_published(step)
             return _options.report_of(report)
-        return self._after_earlier(step, "was saved", made)
+        report = self._after_earlier(step, "was saved", made)
+        self._published.report()
+        return report
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
                    copy: bool = True, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
@@ -302,10 +324,12 @@ class Store:
                 return self._begun(state, prepared.step(step), prepared, made)
         before = self._saving
         try:
-            return self._after_earlier(step, "is being saved", made)
+            saving = self._after_earlier(step, "is being saved", made)
+            self._published.report()
         except BaseException as e:
             self._let_go(before, e)
             raise
+        return saving
 
     def _let_go(self, before: Saving | None, raised: BaseException) -> None:
         """The call that begins a save raises an exception: the caller, who does not get the save, may change the
@@ -334,6 +358,8 @@ class Store:
         flight = None if beside else begin()
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
                         self._worker, self._hold, self._close_after_save if self._is_of_one_save else None, is_copied)
+        if self._published.is_used:
+            saving.add_done_callback(lambda ended: self._after_saving(step, saving))
         self._saving = saving
         if _signals.pending() is not None:  # the caller will not get it
             saving.give_up()
@@ -502,6 +528,7 @@ class Store:
         finally:
             if not self._is_open:
                 self._worker.close()  # whose thread may wait for the store
+        self._published.report()
 
     def _close(self) -> None:
         if not self._is_open:
