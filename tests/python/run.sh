@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 python=$dir/environment/bin/python
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
 "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
-    'torchtitan==0.3.*' hypothesis torchdata lightning tensorboard wandb
+    'torchtitan==0.3.*' hypothesis torchdata lightning tensorboard wandb nbconvert ipykernel matplotlib
 "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
     echo "no megatron-core for this Python: test_megatron.py is skipped"
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
