@@ -408,7 +408,8 @@ static void mark_best(candidate *list, size_t n, uint32_t best, bool highest) {
     }
 }
 
-/* Sets *out to the numbers of the steps that remain, which the caller frees. */
+/* Sets *out to all steps, as twice their numbers, plus 1 for those that remain. The caller frees
+ * it. */
 static int choose_steps(const dcp_store *store, const store_retention *k, uint64_t **out,
                         uint64_t *n_out, dcp_error *err) {
     const dcp_store_options *options = &store->options;
@@ -427,8 +428,7 @@ static int choose_steps(const dcp_store *store, const store_retention *k, uint64
     }
     mark_spaced(list, n, options->keep_seconds);
     mark_best(list, n, options->keep_best, options->keep_highest != 0);
-    for (size_t i = 0; i < n; i++)
-        if (list[i].remains) steps[(*n_out)++] = list[i].step;
+    for (size_t i = 0; i < n; i++) steps[(*n_out)++] = list[i].step << 1 | list[i].remains;
     free(list);
     return DCP_OK;
 }
@@ -451,11 +451,12 @@ static int agree_on_choice(dcp_store *store, const store_retention *k, uint64_t 
     return status ? status : comm_broadcast(store->comm, *out, *n * sizeof **out, 0, err);
 }
 
-static bool is_chosen(const dcp_store *store, uint64_t step, const uint64_t *chosen, uint64_t n) {
+/* A step that rank 0's node lacks remains: the node may be new, and the step one of the best. */
+static bool is_chosen(const dcp_store *store, uint64_t step, const uint64_t *choice, uint64_t n) {
     if (store->options.keep_every && step % store->options.keep_every == 0) return true;
     for (uint64_t i = 0; i < n; i++)
-        if (chosen[i] == step) return true;
-    return false;
+        if (choice[i] >> 1 == step) return choice[i] & 1;
+    return n > 0;
 }
 
 /* Returns true if retention removes the step, unless it is chosen. An abandoned step counts as

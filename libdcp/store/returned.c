@@ -239,6 +239,7 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err) {
 typedef struct returned_news {
     const store_lineage *run;
     store_rewind parting; /* where the store's own saves left the run, if they are a branch */
+    uint64_t after;       /* the run's newest step is before this one */
 } returned_news;
 
 /* Returns true if the lineage of the store's own saves implies `past` as well. So if a step is past
@@ -259,13 +260,15 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
 }
 
 /* Returns true if the step, which is later than find_earliest, is past. If its about.json is
- * damaged, it was saved before the news, as the store's other steps were, unless it is another
- * run's. */
+ * damaged, nothing says whether it was saved before the news, or is the only step of the store that
+ * was saved after it. So it stays if the run has a step that is as new, and is loaded instead. */
 static bool is_past(const dcp_store *store, const node_step *s, const store_lineage *said,
                     const returned_news *news) {
     const dcp_step *step = s->step;
     const store_rewind own = {step->step - 1, said->last + 1}; /* implied if the step is past */
-    if (s->is_damaged) return !store->lineage.id || store->lineage.id == news->run->id;
+    if (s->is_damaged)
+        return step->step >= news->after &&
+               (!store->lineage.id || store->lineage.id == news->run->id);
     if (!said->last || said->id != news->run->id) return false;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return true;
@@ -283,8 +286,8 @@ static int forget_step(dcp_store *store, const dcp_step *step, const returned_ne
     return status ? status : store_sync(store, err);
 }
 
-static int forget_all(dcp_store *store, const store_lineage *run, dcp_error *err) {
-    const returned_news news = {run, store_lineage_divergence(run, &store->lineage)};
+static int forget_all(dcp_store *store, const store_lineage *run, uint64_t after, dcp_error *err) {
+    const returned_news news = {run, store_lineage_divergence(run, &store->lineage), after};
     const uint64_t earliest = find_earliest(store, &news);
     dcp_step *steps = NULL;
     size_t n = 0;
@@ -297,8 +300,9 @@ static int forget_all(dcp_store *store, const store_lineage *run, dcp_error *err
     return status;
 }
 
-int store_returned_set_aside(dcp_store *store, const store_lineage *run, dcp_error *err) {
-    int status = store_leads(store) ? forget_all(store, run, err) : DCP_OK;
+int store_returned_set_aside(dcp_store *store, const store_lineage *run, uint64_t after,
+                             dcp_error *err) {
+    int status = store_leads(store) ? forget_all(store, run, after, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) store->lineage = *run;
     return status;

@@ -21,9 +21,11 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err);
  * - steps that are past according to `run`. But if such a step is past according to this store's
  *   own saves, too, it remains: somebody renamed it back by hand;
  * - steps of a branch, from the point at which the branch left the run.
- * Steps of other runs remain. From now on the store's saves belong to the run. The errors are those
- * of store_returned_reconcile. */
-int store_returned_set_aside(dcp_store *store, const store_lineage *run, dcp_error *err);
+ * Steps of other runs remain, and so do steps before `after` with a damaged about.json: the run has
+ * a step that is as new. From now on the store's saves belong to the run. The errors are those of
+ * store_returned_reconcile. */
+int store_returned_set_aside(dcp_store *store, const store_lineage *run, uint64_t after,
+                             dcp_error *err);
 
 /* On leaders, returns the id of the run to which the store's saves belong. If the store has no
  * saves yet, returns the id that its first save will record, which is the same on all ranks. */

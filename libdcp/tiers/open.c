@@ -1,6 +1,7 @@
 /* Opening and closing a list of stores. The first store usually gets saves from memory, and shares
  * the caller's communicator. Every other store has its own communicator, since it is filled while
  * saves go into the first store. */
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "comm/comm.h"
 #include "core/checks.h"
 #include "core/fail.h"
+#include "format/folder.h"
 #include "store/returned.h"
 #include "tiers/drain.h"
 
@@ -83,11 +85,28 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
                       tiers->list[i].store->dir);
 }
 
+/* Collective: sets *after to the number after the newest step of the stores that have the run's
+ * latest save; 0: they have none. */
+static int find_newest_of_run(const dcp_tiers *tiers, const store_lineage *known,
+                              const store_lineage *run, uint64_t *after, dcp_error *err) {
+    char path[PATH_MAX];
+    uint64_t step;
+    *after = 0;
+    for (size_t i = 0; i < tiers->n; i++) {
+        const dcp_store *store = tiers->list[i].store;
+        if (known[i].id == run->id && known[i].last == run->last && store_leads(store) &&
+            !format_list_newest(store->dir, path, &step, NULL) && step + 1 > *after)
+            *after = step + 1;
+    }
+    return comm_allreduce(tiers->comm, after, 1, DCP_REDUCE_MAX, err);
+}
+
 /* Collective: finds the latest save in all stores. According to the lineage that this save records,
  * sets aside steps of stores that were absent while the run went back. Rank 0 knows all lineages,
  * since it is a leader in every store. */
 static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
+    uint64_t after = 0;
     const size_t n = tiers->n;
     if (n < 2) return DCP_OK;
     for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
@@ -95,8 +114,9 @@ static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     for (size_t i = 0; i < n; i++) store_lineage_update(&run, &known[i]);
     warn_of_others(tiers, known, &run);
     if (!run.id) run.id = store_returned_id(tiers->list[0].store);
+    if (!status) status = find_newest_of_run(tiers, known, &run, &after, err);
     for (size_t i = 0; i < n && !status; i++)
-        status = store_returned_set_aside(tiers->list[i].store, &run, err);
+        status = store_returned_set_aside(tiers->list[i].store, &run, after, err);
     return status;
 }
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import unittest
 
@@ -481,6 +482,39 @@ class Test(unittest.TestCase):
         self.assertEqual(libdcp.steps(self.dir), [1, 2])
         with self.assertRaisesRegex(TypeError, "on_published: .*a function"):
             libdcp.Store(self.dir, on_published=5)
+
+    def test_on_published_may_use_the_store(self):
+        """A failure for one step does not stop the save of the next one, and the store waits for the function."""
+        began, pinned = threading.Event(), []
+
+        def publish(step, path):
+            began.set()
+            time.sleep(0.05)  # so that calls of the store come meanwhile
+            pinned.append(store.pin(step))
+            self.assertLessEqual(step, store.newest())
+            if step == 1:
+                raise OSError("no upload")
+
+        state = {"x": np.ones(2)}
+        store = libdcp.Store(self.dir, on_published=publish)
+        declared = store.declare(state)
+        failed = 0
+        for step in range(1, 6):
+            state["x"] += 1
+            try:
+                store.save_async(step, declared)
+            except OSError:
+                failed += 1
+            began.wait(60)
+        try:
+            store.close()
+        except OSError:
+            failed += 1
+        self.assertEqual(failed, 1)
+        self.assertEqual(libdcp.steps(self.dir), [1, 2, 3, 4, 5])
+        self.assertEqual(len(pinned), 5)
+        for pin in pinned:
+            pin.release()
 
     def test_a_list_of_stores_goes_back(self):
         fast, slow = self.dir / "fast", self.dir / "slow"

@@ -76,7 +76,7 @@ typedef struct dcp_store_options {
      * keep_highest  nonzero: the highest values are the best, as of an accuracy; 0: the lowest
      *
      * A step whose about.json cannot be read at the moment remains, which is logged. In a private
-     * store, what rank 0's node has recorded decides. */
+     * store, what rank 0's node has recorded decides; steps that it lacks remain. */
     uint64_t keep_every;
     uint64_t keep_seconds;
     uint32_t keep_best;

@@ -97,6 +97,17 @@ static void nodes_keep_the_same_best_steps(const scratch *s, const given *g) {
             err));
     }
     check_steps(s, "best", "c2 c4");
+    if (s->rank == 0 && s->size > 1) { /* rank 0's node has lost the best step */
+        snprintf(path, sizeof path, "%s/step-00000002", dir);
+        CHECK(store_directory_remove(AT_FDCWD, path) == 0);
+    }
+    SUCCEEDS(save_options(
+        s, store, g, 5,
+        (dcp_save_options){.layout = DCP_LAYOUT_SHARDED, .about_json = "{\"loss\": 5}"}, err));
+    if (s->size == 1)
+        check_steps(s, "best", "c2 c5");
+    else
+        check_steps(s, "best", node_of(s, s->rank) == node_of(s, 0) ? "c4 c5" : "c2 c4 c5");
     dcp_store_close(store);
     dcp_error error;
     options.keep_best = s->rank == s->size - 1 ? 2 : 1;

@@ -265,13 +265,18 @@ static const char *const scripts[] = {
 };
 
 /* A place returns with steps from which the run went back, and the newest one's about.json is
- * damaged; then with one step only; then with a step of the run, which stays. */
+ * damaged; then with one step only; then with a step of the run, which stays, also if it is the
+ * first one after a restart. */
 static const struct {
     size_t kind; /* of `kinds` */
     const char *script;
-} damages[] = {{6, "s1 s2 s3 s4 s5 s6 a1 c2 s3 s4 d6 a1 L"}, {6, "s6 a1 c2 s3 s4 d6 a1 L"},
-               {0, "s1 s2 s3 s4 s5 s6 a0 c2 s3 s4 d6 a0 L"}, {1, "s6 a0 c2 s3 s4 d6 a0 L"},
-               {6, "s1 s4 c2 s3 s4 a1 s5 a1 a1 d4 a1 L"},    {0, "s1 s4 c2 s3 s4 a0 d4 a0 L"}};
+} damages[] = {{6, "s1 s2 s3 s4 s5 s6 a1 c2 s3 s4 d6 a1 L"},
+               {6, "s6 a1 c2 s3 s4 d6 a1 L"},
+               {0, "s1 s2 s3 s4 s5 s6 a0 c2 s3 s4 d6 a0 L"},
+               {1, "s6 a0 c2 s3 s4 d6 a0 L"},
+               {6, "s1 s4 c2 s3 s4 a1 s5 a1 a1 d4 a1 L"},
+               {0, "s1 s4 c2 s3 s4 a0 d4 a0 L"},
+               {6, "s1 s2 c2 s3 a1 d3 a1 L a0 L"}};
 
 /* returned [FIRST COUNT]: runs random scripts of those seeds for each kind and each `keep`. Without
  * arguments, runs each script for every other kind and a short random one for each, with one `keep`

@@ -34,17 +34,26 @@ class Published:
 
     def report(self) -> None:
         """Calls the function; raises its exceptions, and those that :meth:`report_quietly` has kept."""
-        while self._function and self._waiting:
-            self._function(*self._waiting.popleft())
+        self._call()
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # which would keep itself alive, through the frames of its traceback, and with them the store
+
+    def _call(self) -> None:
+        while self._function:
+            try:
+                step, path = self._waiting.popleft()
+            except IndexError:  # another thread may call it at the same time
+                return
+            self._function(step, path)
 
     def report_quietly(self) -> None:
         """Calls the function where nobody can catch its exceptions: logs them, and keeps the first one."""
         try:
-            while self._function and self._waiting:
-                self._function(*self._waiting.popleft())
+            self._call()
         except BaseException as e:
             log.error("on_published has raised an exception: %r", e)
             self._failure = self._failure or e

@@ -241,3 +241,4 @@ class Tiers:
 
     def close(self) -> None:
         lib.tiers_close(self._handle)
+        self._handle = c.c_void_p()  # a thread that has ended a save may still ask for its folders

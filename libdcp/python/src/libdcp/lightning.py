@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import ctypes
 import functools
 import glob
 import importlib
@@ -125,23 +126,38 @@ def _remove_unfinished(folder: str) -> None:
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if name.startswith(".") and name.endswith(".new") and os.path.isfile(os.path.join(path, ".lock")):
-            with contextlib.suppress(Error):
+            with contextlib.suppress(Error, OSError):  # the latter: another program removes it, too
                 Store(path, group=Alone()).close()
-                _remove(path)
+                meant = os.path.join(folder, name[1:-len(".new")])
+                if steps(path) and not os.path.lexists(meant):
+                    _replace(path, meant)  # the kill came between the two renames
+                else:
+                    _remove(path)
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Exchanges two names at once; returns False if the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # AT_FDCWD is -100, RENAME_EXCHANGE is 2
+    return rename is not None and rename(-100, os.fsencode(one), -100, os.fsencode(other), 2) == 0
 
 
 def _replace(new: str, path: str) -> None:
+    os.stat(new)  # before anything is changed
     old = _hidden(path, "old")
-    _remove(old)
-    if os.path.lexists(path):
-        os.rename(path, old)
-    os.rename(new, path)
+    if os.path.isdir(path) and not os.path.islink(path) and _exchange(new, path):
+        old = new
+    else:
+        if os.path.lexists(path):
+            _remove(old)
+            os.rename(path, old)
+        os.rename(new, path)
     folder = os.open(os.path.dirname(new), os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
     _remove(old)
+    _remove(_hidden(path, "old"))  # of a killed program
 
 
 def _remove(path: str) -> None:

@@ -74,6 +74,10 @@ class Worker:
         """A child of fork has no such thread."""
         return self._process == os.getpid()
 
+    @property
+    def is_this_thread(self) -> bool:
+        return self._thread == threading.get_ident()
+
     def start(self, work: Callable[[], None]) -> bool:
         """Returns False if no more threads can be started, or the interpreter is ending."""
         turn = threading.Lock()  # the caller first, who would otherwise have to wait for the interpreter
@@ -307,6 +311,11 @@ class Saving(concurrent.futures.Future[Report]):
         """Ends it in the call that began it, whose thread has the store; the store stays open."""
         self._hold, self._close = contextlib.nullcontext, None
         self.finish_at_exit()
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether the worker's thread completes it."""
+        return self._ends_alone
 
     @property
     def has_failed(self) -> bool:

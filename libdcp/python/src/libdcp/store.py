@@ -163,6 +163,7 @@ class Store:
         self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
         self._worker = Worker()
+        self._calling: set[Saving] = set()  # for which on_published has not returned
         self._published = Published(_checked.or_none_function("on_published", on_published))
         self._working = 0  # the thread that is inside the library, which may call functions of the program
         self._lock = _locks.lock()
@@ -208,9 +209,19 @@ class Store:
 
     def _after_saving(self, step: int, saving: Saving) -> None:
         """Called when an asynchronous save has ended."""
-        if not saving.has_failed:
-            self._note_published(step)
-        self._published.report_quietly()
+        try:
+            if not saving.has_failed:
+                self._note_published(step)
+            self._published.report_quietly()
+        finally:
+            self._calling.discard(saving)
+
+    def _await_published(self) -> None:
+        """Returns once the worker's thread has called on_published, which may use the store, for the background save."""
+        saving = self._saving
+        while saving in self._calling and saving.ends_alone and self._worker.is_of_this_process and (
+                not self._worker.is_this_thread) and _signals.pending() is None:
+            time.sleep(0.001)
 
     def _await_filling(self) -> None:
         """The program ends; the store stays open for functions that are still to be called."""
@@ -312,11 +323,11 @@ class Store:
         directory, a thread does everything but the copy and the JSON: the call waits for no other rank, and with
         ``copy=False`` returns at once. The first save lays out the files, and makes groups for the threads.
 
-        If the previous save has failed, and that was not reported yet, the call raises its failure after this save has
-        begun, which continues: :meth:`fence`, the next save and :meth:`close` refer to it. After any other exception,
-        Ctrl-C included, nothing reads the state's memory any more. If a signal arrives when the call has just returned,
-        a save is in the background, and code that catches the handler's exception must call :meth:`fence` before the
-        memory changes."""
+        If the previous save has failed, or ``on_published`` has raised an exception, and that was not reported yet, the
+        call raises it after this save has begun, which continues: :meth:`fence`, the next save and :meth:`close` refer
+        to it. After any other exception, Ctrl-C included, nothing reads the state's memory any more. If a signal
+        arrives when the call has just returned, a save is in the background, and code that catches the handler's
+        exception must call :meth:`fence` before the memory changes."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
@@ -325,7 +336,13 @@ class Store:
         before = self._saving
         try:
             saving = self._after_earlier(step, "is being saved", made)
+        except BaseException as e:
+            self._let_go(before, e)
+            raise
+        try:
             self._published.report()
+        except Exception:
+            raise  # about an earlier step: this save continues
         except BaseException as e:
             self._let_go(before, e)
             raise
@@ -353,12 +370,14 @@ class Store:
         is_copied = (bool(options.copy_bytes) and is_laid_out and isinstance(backend, Directory)
                      and prepared.copy_now(lambda handle: backend.copy(handle, options)))
         options.is_copied = int(is_copied)
-        beside = is_laid_out and prepared.failures.first is None and (is_copied or not options.copy_bytes)
+        beside = (is_laid_out and prepared.failures.first is None and (is_copied or not options.copy_bytes)
+                  and not self._calling)  # otherwise the worker's thread may be in on_published, and wait for the store
         self._laid_out = None
         flight = None if beside else begin()
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
                         self._worker, self._hold, self._close_after_save if self._is_of_one_save else None, is_copied)
         if self._published.is_used:
+            self._calling.add(saving)
             saving.add_done_callback(lambda ended: self._after_saving(step, saving))
         self._saving = saving
         if _signals.pending() is not None:  # the caller will not get it
@@ -522,12 +541,14 @@ class Store:
     def close(self) -> None:
         """Waits for a background save, and for a list also until its stores are filled, and releases the store. Every
         rank must call it."""
-        try:
-            with self._hold():
-                self._close()
-        finally:
-            if not self._is_open:
-                self._worker.close()  # whose thread may wait for the store
+        with _signals.Shield():
+            self._await_published()
+            try:
+                with self._hold():
+                    self._close()
+            finally:
+                if not self._is_open:
+                    self._worker.close()  # whose thread may wait for the store
         self._published.report()
 
     def _close(self) -> None:
