@@ -192,6 +192,16 @@ class Test(unittest.TestCase):
         io.remove_checkpoint(self.dir / "c7.ckpt")
         self.assertEqual(os.listdir(self.dir), [".b.ckpt.new"])
 
+    def test_killed_between_two_renames(self):
+        """Where names cannot be exchanged, a checkpoint is replaced by two renames: the next program finishes that."""
+        io = libdcp.lightning.CheckpointIO()
+        io.save_checkpoint({"model": {"a": torch.ones(1)}, "global_step": 5}, self.dir / "last.ckpt")
+        os.rename(self.dir / "last.ckpt", self.dir / ".last.ckpt.old")
+        libdcp.save(self.dir / ".last.ckpt.new", 4, {"model": {"a": torch.ones(1)}})
+        io.save_checkpoint({"model": {"a": torch.ones(2)}}, self.dir / "c7.ckpt")
+        self.assertEqual(sorted(os.listdir(self.dir)), ["c7.ckpt", "last.ckpt"])
+        self.assertEqual(libdcp.steps(self.dir / "last.ckpt"), [4])
+
     def test_failing_save(self):
         """A save that fails is raised: at once, or, if it was beside the training, by the next call. No folder is left, and
         no checkpoint is removed for it."""

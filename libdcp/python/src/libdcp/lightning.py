@@ -129,7 +129,8 @@ def _remove_unfinished(folder: str) -> None:
             with contextlib.suppress(Error, OSError):  # the latter: another program removes it, too
                 Store(path, group=Alone()).close()
                 meant = os.path.join(folder, name[1:-len(".new")])
-                if steps(path) and not os.path.lexists(meant):
+                is_moved_away = os.path.lexists(_hidden(meant, "old")) and not os.path.lexists(meant)
+                if steps(path) and is_moved_away:
                     _replace(path, meant)  # the kill came between the two renames
                 else:
                     _remove(path)
