@@ -68,6 +68,18 @@ class Test(Base):
             found[1]["param_groups"][0].pop("param_names", None), expected[1]["param_groups"][0].pop("param_names", None)
             self.assertEqual(repr(found), repr(expected))
 
+    def test_of_two_files_the_one_that_accelerate_reads(self):
+        accelerator, parts = self.training(1, True)
+        folder = self.dir / "checkpoint_4"
+        accelerator.save_state(str(folder), safe_serialization=False)
+        with torch.no_grad():
+            next(parts[0].parameters()).add_(1)
+        accelerator.save_state(str(folder))
+        self.assertIn("left out: pytorch_model.bin: model is in another file", self.convert(folder, self.dir / "steps"))
+        found = libdcp.read(self.dir / "steps")["model"]
+        for name, value in parts[0].state_dict().items():
+            self.assertTrue(torch.equal(torch.as_tensor(found[name]), value), name)
+
     def test_numbered_parameters(self):
         """Without names, moments have the numbers that the optimizer gives them; a damaged file is named."""
         accelerator, parts = self.training(1, False)

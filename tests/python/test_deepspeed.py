@@ -1,12 +1,17 @@
 """libdcp.convert: checkpoints that DeepSpeed has written (data/deepspeed.tar.xz, made by deepspeed_files.py) become steps
 with what DeepSpeed itself reads from them, bit by bit."""
 
+import collections
 import contextlib
+import importlib.abc
+import importlib.machinery
 import io
 import pathlib
 import random
 import shutil
+import sys
 import tarfile
+import types
 import unittest
 
 import torch
@@ -20,6 +25,35 @@ from torchrun import torchrun
 HERE = pathlib.Path(__file__).parent
 SHAPES = {"a.weight": (5, 7), "a.bias": (5,), "norm.weight": (5,), "norm.bias": (5,), "b.weight": (3, 5), "b.bias": (3,),
           "tied.bias": (3,)}
+
+
+class DeepSpeedsClasses(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Inside it, classes of DeepSpeed exist, so that torch.load gives this test what the files have."""
+
+    def __enter__(self):
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *raised):
+        sys.meta_path.remove(self)
+        for name in [name for name in sys.modules if name.split(".")[0] == "deepspeed"]:
+            del sys.modules[name]
+
+    def find_spec(self, name, path, target=None):
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] == "deepspeed" else None
+
+    def create_module(self, spec):
+        module = types.ModuleType(spec.name)
+
+        def made(name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            setattr(module, name, type(name, (), {"__module__": spec.name, "__init__": lambda made, *given: None}))
+            return getattr(module, name)
+        module.__getattr__ = made
+        return module
+
+    def exec_module(self, module):
+        pass
 
 
 class Test(Base):
@@ -76,6 +110,74 @@ class Test(Base):
                 self.assertEqual(float(state["optimizer"]["state"][key]["step"]), 3)
                 self.same({key: universal["model"][key]},
                           {key: torch.as_tensor(state["master" if name == "zero1" else "model"][key])})
+
+    def changed(self, name, folder, change):
+        """A copy of a folder, in which a function changes the members of each file whose name has this in it; DeepSpeed's
+        own objects in it are left as they are."""
+        shutil.copytree(self.dir / name, self.dir / folder)
+        for part, function in change.items():
+            for path in (self.dir / folder / "global_step3").glob(f"*{part}*"):
+                saved = torch.load(path, weights_only=False)
+                function(saved)
+                torch.save(saved, path)
+        return self.step(folder)
+
+    def test_no_frozen_parameters(self):
+        """DeepSpeed writes empty mappings for them."""
+        def remove(saved):
+            saved.update(frozen_param_shapes=collections.OrderedDict(), frozen_param_fragments=collections.OrderedDict())
+            saved["module"].pop("frozen", None)
+        found, whole = self.changed("zero3_bf16", "unfrozen", {"model_states": remove}), self.step("zero3_bf16")
+        whole["model"].pop("frozen")
+        self.same(found["model"], {name: torch.as_tensor(value) for name, value in whole["model"].items()})
+
+    def test_numbers_of_steps(self):
+        """DeepSpeed's own optimizers count in an integer, which becomes what torch's optimizers have."""
+        def count(saved):
+            states = saved["optimizer_state_dict"]
+            for state in states.get("base_optimizer_state", states.get("optimizer_state_dict"))["state"].values():
+                state["step"] = 5
+        with DeepSpeedsClasses():
+            for name in ("zero1", "zero3_bf16"):
+                found = self.changed(name, f"{name}_counted", {"optim_states": count})
+                for key in SHAPES:
+                    step = found["optimizer"]["state"][key]["step"]
+                    self.assertEqual((float(step), torch.as_tensor(step).dtype), (5, torch.float32))
+
+    def test_groups_in_parts(self):
+        """ZeRO 3 makes several flat arrays of a large group."""
+        shapes = torch.load(next((self.dir / "zero3_bf16/global_step3").glob("*rank_0*model_states.pt")),
+                            weights_only=False)["param_shapes"]
+
+        def divide_shapes(saved):
+            parts = [list(group.items()) for group in saved["param_shapes"]]
+            saved["param_shapes"] = [collections.OrderedDict(part) for items in parts for part in (items[:1], items[1:])]
+
+        def divide(saved):
+            states = saved["optimizer_state_dict"]
+            of, flat, state, groups = states["optimizer_state_dict"], [], {}, []
+            for i, (group, whole) in enumerate(zip(shapes, states["fp32_flat_groups"])):
+                first = -(-next(iter(group.values())).numel() // 2)
+                cuts = [first, whole.numel() - first]
+                groups.append({**of["param_groups"][i], "params": [len(flat), len(flat) + 1]})
+                for j, part in enumerate(whole.split(cuts)):
+                    state[len(flat)] = {name: value.split(cuts)[j].clone() if value.ndim else value
+                                        for name, value in of["state"][i].items()}
+                    flat.append(part.clone())
+            states.update(fp32_flat_groups=flat, optimizer_state_dict={"state": state, "param_groups": groups})
+        with DeepSpeedsClasses():
+            found = self.changed("zero3_bf16", "parts", {"model_states": divide_shapes, "optim_states": divide})
+        whole = self.step("zero3_bf16")
+        self.assertEqual(found["optimizer"]["param_groups"], whole["optimizer"]["param_groups"])
+        self.same(found["model"], {name: torch.as_tensor(value) for name, value in whole["model"].items()})
+        for key in SHAPES:
+            self.same(found["optimizer"]["state"][key],
+                      {name: torch.as_tensor(value) for name, value in whole["optimizer"]["state"][key].items()})
+
+    def test_universal_has_everything(self):
+        """Frozen and tied parameters and buffers, too, which have no folders of their own after ZeRO 3."""
+        whole = self.step("zero3_bf16")["model"]
+        self.same(self.step("zero3_bf16_universal")["model"], {name: torch.as_tensor(value) for name, value in whole.items()})
 
     def test_loaded(self):
         """Into a model in one process, and with FSDP2 on two ranks."""

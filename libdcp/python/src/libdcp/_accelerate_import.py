@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _dcp_import, _dcp_metadata, _torch_import
+from . import _arrays, _dcp_import, _dcp_metadata, _names, _torch_import
 from ._capi import MAX_DIMS
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
@@ -49,7 +49,7 @@ def _of_safetensors(files: Files, name: str) -> dict[str, Any]:
         header = json.loads(text)
         header.pop("__metadata__", None)
         return {key: source_in(_tensor(files, name, 8 + size, length, **entry)) for key, entry in header.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as e:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise refuse(files.folder, name, f"its header is damaged: {e}") from None
 
 
@@ -57,7 +57,7 @@ def _tensor(files: Files, name: str, base: int, length: int, dtype: str, shape: 
     begin, end = data_offsets
     if len(shape) > MAX_DIMS or any(type(n) is not int or n < 0 for n in (*shape, begin, end)):
         raise ValueError(f"a shape {shape} at {data_offsets}")
-    if dtype not in _arrays.DTYPES or _arrays.n_bytes(dtype, tuple(shape)) != end - begin or base + end > length:
+    if dtype not in _arrays.DTYPES or _arrays.n_bytes(dtype, ()) * prod(shape) != end - begin or base + end > length:
         raise ValueError(f"{dtype} of shape {shape} at {data_offsets}")
 
     def read(offset: int, into: memoryview) -> None:
@@ -83,6 +83,8 @@ def _rng(states: list[dict[str, Any]]) -> dict[str, Any]:
 def _add_random(state: dict[str, Any], files: Files, left_out: LeftOut) -> None:
     found = sorted((int(match[1]), match[0]) for match in map(_RANDOM.fullmatch, os.listdir(files.folder)) if match)
     try:
+        if [rank for rank, _ in found] != list(range(len(found))):
+            raise ValueError(f"a rank's file is missing: there are those of ranks {[rank for rank, _ in found]}")
         states = [_torch_import.state_in(files, name) for _, name in found]
         state["rng"] = _rng(states)
         state["accelerator"]["step"] = states[0].get("step", 0)
@@ -92,7 +94,7 @@ def _add_random(state: dict[str, Any], files: Files, left_out: LeftOut) -> None:
 
 def _named(optimizer: Any) -> Any:
     """An optimizer's state by the names of parameters, if it says them."""
-    groups = optimizer.get("param_groups") if isinstance(optimizer, dict) else None
+    groups = optimizer["param_groups"] if _names.is_optimizer(optimizer) else None
     if not isinstance(groups, list) or not all(isinstance(group, dict) and len(group.get("param_names") or ()) == len(
             group.get("params", ())) for group in groups):
         return optimizer
@@ -120,10 +122,18 @@ def state_in(files: Files, parts: list[Files], left_out: LeftOut, skip: Skip | N
     for name in sorted(os.listdir(files.folder)):
         if match := _MODEL.fullmatch(name):
             read = _of_safetensors if name.endswith(".safetensors") else _torch_import.state_in
-            state["model" + (match[1] or match[2] or "")] = read(files, name)
+            section = "model" + (match[1] or match[2] or "")
+            if section in state:  # accelerate, too, reads the safetensors
+                left_out(name, f"{section} is in another file of the folder, too")
+            else:
+                state[section] = read(files, name)
         elif match := _OPTIMIZER.fullmatch(name):
-            found = _torch_import.state_in(files, name, skip)
-            state["optimizer" + (match[1] or "")] = _named(found.get("optimizer", found))
+            section = "optimizer" + (match[1] or "")
+            if section in state:
+                left_out(name, f"{section} is in another file of the folder, too")
+            else:
+                found = _torch_import.state_in(files, name, skip)
+                state[section] = _named(found.get("optimizer", found))
         elif match := _OTHERS.fullmatch(name):
             try:
                 state[match[1] or match[2]] = _torch_import.state_in(files, name, skip)

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import _dcp_archive, _dcp_metadata, _dcp_nested, _source_state, _torch_values, _words
-from ._arrays import TORCH
+from ._arrays import TORCH, Shard
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
 from ._options import Progress, Report
@@ -44,6 +46,8 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
         try:
             values = _torch_values.Values(files, place, budget=budget)
             found[fqn] = values.value(values.root(), (fqn,))
+            if any(True for _ in _dcp_nested.arrays_in(found[fqn], lambda value: isinstance(value, (Shard, np.ndarray)))):
+                raise TypeError("an object that contains a tensor or an array")
             _words.encoded(found[fqn], (fqn,))
         except (Error, TypeError, ValueError) as e:
             if skip is None:

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ._arrays import n_bytes
-from ._dcp_archive import Files
+from ._dcp_archive import ORDERED_DICT, Files
 from ._pickles import Call
-from ._source_state import source_in
+from ._source_state import of_array, source_in
 from ._sources import Box, Source
 from ._torch_values import Skip, Values
 from .errors import Error, Status
@@ -48,7 +50,8 @@ def folder_of(source: str) -> str | None:
             with open(path, encoding="utf-8", errors="replace") as file:
                 tag = file.read(256).strip()
             inner = os.path.join(source, tag)
-            if tag and os.path.basename(tag) == tag and os.path.isdir(inner) and folder_of(inner):
+            is_name = tag not in ("", ".", "..") and os.path.basename(tag) == tag
+            if is_name and os.path.isdir(inner) and folder_of(inner):
                 return inner
     names = os.listdir(source)
     is_own = any(map(_MODEL.fullmatch, names)) or any(map(_OPTIMIZER.fullmatch, names))
@@ -111,7 +114,8 @@ class _File:
             is_there = isinstance(found, dict) and key in found or isinstance(found, list) and type(key) is int and (
                 key < len(found))
             found = found[key] if is_there else None
-        return found.items if isinstance(found, Call) and found.items else found
+        is_mapping = isinstance(found, Call) and (found.items or (found.of.module, found.of.name) == ORDERED_DICT)
+        return found.items if is_mapping else found
 
     def value(self, *keys: str | int) -> Any:
         found = self.get(*keys)
@@ -132,6 +136,14 @@ def _shapes(model: _File) -> list[dict[str, tuple[int, ...]]]:
             raise ValueError(f"{model.name}: param_shapes has something that is no shape")
         found.append(shapes)
     return found
+
+
+def _with_names(groups: Any, named: list[dict[str, tuple[int, ...]]]) -> list[dict[str, Any]]:
+    """The optimizer's groups with the names of their parameters. Their "params" are the numbers of flat arrays, of which
+    ZeRO 3 has several for a large group."""
+    if not isinstance(groups, list) or [i for group in groups for i in group["params"]] != list(range(len(named))):
+        raise ValueError(f"param_groups are not those of the {len(named)} groups of parameters")
+    return [{**group, "params": [name for i in group["params"] for name in named[i]]} for group in groups]
 
 
 _Parts = dict[str, list[_Part]]  # by parameter
@@ -178,6 +190,11 @@ def _slice(arrays: list[Source], start: int, count: int) -> Iterator[_Part]:
         at += n
 
 
+def _as_tensor(value: Any) -> Any:
+    """A count of steps as torch's optimizers have it, where DeepSpeed's own ones have an integer."""
+    return source_in(of_array(np.array(value, np.float32))) if type(value) is int else value
+
+
 class _Zero:
     """The state in ZeRO's files."""
 
@@ -204,18 +221,16 @@ class _Zero:
             if first is not None and first.shape:
                 for name, source in self._named(lambda file, group: file.get(*self._base, "state", group, moment)).items():
                     found[name][moment] = source_in(source)
-            elif first is not None:  # a count of steps
-                for shapes in self._shapes:
-                    for name in shapes:
-                        found[name][moment] = source_in(first)
+                continue
+            for group, shapes in enumerate(self._shapes):  # a count of steps: a scalar, or a number
+                value = _as_tensor(self._optimizers[0].value(*self._base, "state", group, moment))
+                for name in shapes if value is not None else ():
+                    found[name][moment] = value
         return found
 
     def groups(self) -> list[dict[str, Any]]:
         """The optimizer's groups with the names of their parameters."""
-        found = self._optimizers[0].value(*self._base, "param_groups")
-        if not isinstance(found, list) or len(found) != len(self._shapes):
-            raise ValueError(f"param_groups are not those of the {len(self._shapes)} groups of parameters")
-        return [{**group, "params": list(shapes)} for group, shapes in zip(found, self._shapes)]
+        return _with_names(self._optimizers[0].value(*self._base, "param_groups"), self._shapes)
 
     def _named(self, array_of: Any) -> dict[str, Source]:
         shapes = {name: shape for group in self._shapes for name, shape in group.items()}
@@ -248,22 +263,23 @@ class _Zero:
             return weights
         masters = self.masters()
         shared = model.value("shared_params") or {}
-        frozen = self._frozen()
+        frozen = _frozen(self._folder, self._models)
         for name in weights:
             found = masters.get(shared.get(name, name)) or frozen.get(name)
             if found is not None:
                 weights[name] = source_in(found)
         return weights
 
-    def _frozen(self) -> dict[str, Source]:
-        found = {}
-        sizes = self._models[0].get("frozen_param_shapes") or {}
-        for name, size in sizes.items():
-            shape = size.arguments[0]
-            fragments = [model.flat(model.get("frozen_param_fragments", name)) for model in self._models]
-            parts = _by_shares({name: shape}, [[fragment] for fragment in fragments if fragment is not None])
-            found[name] = _joined(self._folder, name, shape, parts[name])
-        return found
+
+def _frozen(folder: str, models: list[_File]) -> dict[str, Source]:
+    found = {}
+    sizes = models[0].get("frozen_param_shapes") or {}
+    for name, size in sizes.items():
+        shape = size.arguments[0]
+        fragments = [model.flat(model.get("frozen_param_fragments", name)) for model in models]
+        parts = _by_shares({name: shape}, [[fragment] for fragment in fragments if fragment is not None])
+        found[name] = _joined(folder, name, shape, parts[name])
+    return found
 
 
 def _of_ranks(files: Files, skip: Skip | None) -> dict[str, Any]:
@@ -275,8 +291,11 @@ def _of_ranks(files: Files, skip: Skip | None) -> dict[str, Any]:
     names = _ranks(files.folder, _OPTIMIZER)
     if not names:
         own = model.value("optimizer")
-        own = own.get("optimizer_state_dict", own) if isinstance(own, dict) else None
-        return {"model": model.value("module"), **({"optimizer": own} if own else {}), **state}
+        own = own if isinstance(own, dict) else {}
+        masters = {name: value for name, value in own.items() if name.startswith("fp32_groups")}  # of FP16_Optimizer
+        own = own.get("optimizer_state_dict", own)
+        return {"model": model.value("module"), **({"optimizer": own} if own else {}),
+                **({"master": masters} if masters else {}), **state}
     world = model.get("dp_world_size")
     if world != len(names):
         raise _refused(files.folder, f"{world} ranks have saved, and there are files of {len(names)} ranks", Status.CORRUPT)
@@ -306,8 +325,8 @@ def _in_shape(source: Source, shape: tuple[int, ...]) -> Source:
 
 def _of_universal(folder: str, files: Files, skip: Skip | None) -> dict[str, Any]:
     """A Universal Checkpoint has each parameter's master and moments."""
-    models = [_File(files, name, skip) for name in _ranks(folder, _MODEL)[:1]]
-    named = [group for model in models for group in _shapes(model)]
+    models = [_File(files, name, skip) for name in _ranks(folder, _MODEL)]
+    named = [group for model in models[:1] for group in _shapes(model)]
     shapes = {name: shape for group in named for name, shape in group.items()}
     weights, moments = {}, {}
     for name in _universal(folder):
@@ -320,12 +339,23 @@ def _of_universal(folder: str, files: Files, skip: Skip | None) -> dict[str, Any
             source = values.tensor(made)
             if source is not None and source.shape:
                 source = _in_shape(source, shapes.get(name, source.shape))
-            found[file.removesuffix(".pt")] = values.value(made) if source is None else source_in(_closing(own, source))
+            found[file.removesuffix(".pt")] = source_in(_closing(own, source)) if source else _as_tensor(values.value(made))
             own.close()
         weights[name] = found.pop(_MASTER)
         moments.update({name: found} if found else {})
+    if models:
+        _add_others(weights, folder, models)
     return {"model": weights, "optimizer": {"state": moments, "param_groups": _groups(folder, named, skip)},
             **(_rest(models[0]) if models else {})}
+
+
+def _add_others(weights: dict[str, Any], folder: str, models: list[_File]) -> None:
+    """Adds what has no folder of its own, as after ZeRO 3: frozen parameters, tied ones and buffers."""
+    shared = models[0].value("shared_params") or {}
+    frozen = _frozen(folder, models)
+    for name, value in (models[0].value("module") or {}).items():
+        if name not in weights:
+            weights[name] = source_in(frozen[name]) if name in frozen else weights.get(shared.get(name, name), value)
 
 
 def _groups(folder: str, named: list[dict[str, tuple[int, ...]]], skip: Skip | None) -> list[dict[str, Any]]:
@@ -334,9 +364,7 @@ def _groups(folder: str, named: list[dict[str, tuple[int, ...]]], skip: Skip | N
         found = _File(files, "optimizer_state.pt", skip).value("param_groups")
     finally:
         files.close()
-    if not isinstance(found, list) or len(found) != len(named):
-        raise ValueError(f"optimizer_state.pt has no param_groups for the {len(named)} groups of parameters")
-    return [{**group, "params": list(names)} for group, names in zip(found, named)]
+    return _with_names(found, named)
 
 
 def _rest(model: _File) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ _BYTES = 256
 
 
 def _reals(value: Any) -> Iterator[float]:
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         yield value
     elif isinstance(value, (dict, list)):
         for inner in value.values() if isinstance(value, dict) else value:
@@ -30,6 +31,8 @@ def _real(value: float, digits: int) -> str:
 
 
 def _lines(value: Any, digits: int, margin: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        value = {"float": str(value)}  # as the step has it, since JSON has no such number
     if isinstance(value, float):
         return _real(value, digits)
     if not value or not isinstance(value, (dict, list)):

@@ -92,6 +92,9 @@ def _pieces(target: _Target, stored: Stored, cast: bool, path: str) -> list[_arr
         hint = "; cast=True converts" if wanted.shape == stored.shape else ""
         raise Error(f"{target.row.keys}: {wanted.said} in the state, and {stored.said} in {path}{hint}", path=path,
                     status=Status.MISMATCH, tensor=target.row.path)
+    if lib.convert(stored.dtype, None, wanted.dtype, None, 0):
+        raise Error(f"{target.row.keys}: {stored.said} in {path} does not convert to {wanted.said}", path=path,
+                    status=Status.UNSUPPORTED, tensor=target.row.path)
     for piece in found:
         if _arrays.is_read_only(piece.owner):
             raise ValueError(f"{target.row.keys}: a read-only array, which can't be loaded into")
@@ -101,14 +104,12 @@ def _pieces(target: _Target, stored: Stored, cast: bool, path: str) -> list[_arr
     return found
 
 
-def _converted(bits: npt.NDArray[Any], of: int, to: int, name: object) -> npt.NDArray[Any]:
+def _converted(bits: npt.NDArray[Any], of: int, to: int) -> npt.NDArray[Any]:
     if of == to:
         return bits
     made = np.empty(bits.shape, BITS[_arrays.n_bytes(_arrays.DTYPES[to - 1], ())])
     dense = np.ascontiguousarray(bits)
-    if lib.convert(of, dense.ctypes.data, to, made.ctypes.data, dense.size):
-        raise Error(f"{name}: {_arrays.DTYPES[of - 1]} does not convert to {_arrays.DTYPES[to - 1]}",
-                    status=Status.UNSUPPORTED)
+    lib.convert(of, dense.ctypes.data, to, made.ctypes.data, dense.size)
     return made
 
 
@@ -125,15 +126,15 @@ def _put(piece: _arrays.Piece, start: Sequence[int], bits: npt.NDArray[Any]) -> 
 class _Loading:
     """A load on one rank."""
 
-    def __init__(self, folder: Folder, path: str, state: Mapping[Any, Any], cast: bool) -> None:
+    def __init__(self, folder: Folder, config: dict[str, Any], path: str, state: Mapping[Any, Any], cast: bool) -> None:
         self._folder = folder
         self._path = path
         self._cast = cast
-        self.config = _config(path)
+        self.config = config
         self._flat = Flat(state)
         self._targets = _targets(self._flat, folder.tensors)
-        self._sources = _sources(self._targets, folder.tensors, self.config)
-        self._planned: list[tuple[_arrays.Piece, str, object]] = []
+        self._sources = _sources(self._targets, folder.tensors, config)
+        self._planned: list[tuple[_arrays.Piece, str]] = []
 
     def told(self) -> dict[str, Any]:
         """For the other ranks: the names of this rank's tensors, and where they are."""
@@ -153,12 +154,15 @@ class _Loading:
             source = self._sources.get(target.name)
             if source is not None:
                 pieces = _pieces(target, self._folder.tensors[source], self._cast, self._path)
-                self._planned += [(piece, source, target.row.keys) for piece in pieces]
+                self._planned += [(piece, source) for piece in pieces]
 
     def fill(self) -> None:
-        for piece, source, keys in self._planned:
+        for piece, source in self._planned:
             for start, bits in self._folder.boxes(source, piece.start, piece.extent):
-                _put(piece, start, _converted(bits, self._folder.tensors[source].dtype, piece.dtype, keys))
+                _put(piece, start, _converted(bits, self._folder.tensors[source].dtype, piece.dtype))
+
+    def give_back(self) -> None:
+        """Passes objects what was loaded in place."""
         for found in self._flat.objects.values():
             if not _lacking.is_module(found.value):  # its state dict has its own tensors
                 found.value.load_state_dict(found.given)
@@ -167,11 +171,12 @@ class _Loading:
 def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, Any]) -> Loaded:
     """See :func:`libdcp.hf.load`."""
     with contextlib.ExitStack() as closing:
-        def begin() -> _Loading:
+        def opened() -> tuple[Folder, dict[str, Any]]:
             folder = Folder(path)
             closing.callback(folder.close)
-            return _Loading(folder, path, state, cast)
-        loading = attempted(comm, begin)
+            return folder, _config(path)
+        folder, config = attempted(comm, opened)  # before state_dict() of the state's objects, which may be collective
+        loading = attempted(comm, lambda: _Loading(folder, config, path, state, cast))
         part = _union.part_of(loading.told(), everywhere=True)
         comm.agree_on([part], 1, None)
         missing, unexpected = loading.use(part.value)
@@ -179,4 +184,5 @@ def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, An
             attempted(comm, lambda: _refuse_differences(path, missing, unexpected))
         attempted(comm, loading.plan)
         attempted(comm, loading.fill)
+        attempted(comm, loading.give_back)  # only if all have read all, since load_state_dict() may be collective
         return Loaded({"model": loading.config} if loading.config else {}, missing, unexpected)

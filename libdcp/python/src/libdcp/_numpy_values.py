@@ -26,8 +26,10 @@ def bytes_in(made: Any) -> bytes | None:
         return b""
     if isinstance(made, Call) and made.of == _TEXT and len(made.arguments) == 2 and made.arguments[1] == "latin1":
         text = made.arguments[0]
-        if isinstance(text, str) and max(text, default="") <= "\xff":
-            return text.encode("latin1")
+        try:
+            return text.encode("latin1") if isinstance(text, str) else None
+        except UnicodeEncodeError:
+            return None
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,9 +35,9 @@ def _is_empty(value: Any) -> bool:
 def without_absent(value: Any) -> Any:
     """A copy of the value without its :class:`Absent` members, and without mappings that contained nothing else. Lists
     keep their length: None replaces such an item."""
-    if type(value) is dict:
+    if type(value) in (dict, OrderedDict):
         kept = {key: without_absent(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
-        return {key: inner for key, inner in kept.items() if not _is_empty(inner) or _is_empty(value[key])}
+        return type(value)((key, inner) for key, inner in kept.items() if not _is_empty(inner) or _is_empty(value[key]))
     if isinstance(value, list):
         return [None if isinstance(inner, _words.Absent) else without_absent(inner) for inner in value]
     return value

@@ -26,7 +26,9 @@ _CHARACTERS = 32 << 20  # of names, numbers and texts
 _EACH = 16  # for any value, since each takes time
 _MAX_DEPTH = 64
 _MAX_BITS = 4096
+_MOST_COLLISIONS = 1000  # of a set's items, each of which is compared with the others
 _MOST_COPIES = 64  # of a file's bytes: expanded tensors, and several names for one storage
+_IN_MEMORY = 8  # a byte of an array, which is copied into memory, counts as this many
 
 SKIPS = " (--skip-objects leaves such objects out)"
 _PARAMETER = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
@@ -104,10 +106,13 @@ class Values:
         if len(made.arguments[2]) > MAX_DIMS if isinstance(made.arguments[2], tuple) else False:
             raise _Unsupported(f"a tensor of {len(made.arguments[2])} dimensions; a checkpoint has at most {MAX_DIMS}")
         stored = self._archive.tensor(made)
-        self._bytes += prod(stored.shape) * stored.item
+        self._count(prod(stored.shape) * stored.item)
+        return source_of(self._files, stored)
+
+    def _count(self, n: int) -> None:
+        self._bytes += n
         if self._bytes > _MOST_COPIES * self._archive.length + (1 << 20):
             raise self._archive.refused(f"its tensors would have more than {_MOST_COPIES} times the file's bytes")
-        return source_of(self._files, stored)
 
     def _value(self, made: Any, keys: tuple[Any, ...]) -> Any:
         if len(keys) > _MAX_DEPTH:
@@ -147,8 +152,12 @@ class Values:
         if source is not None:
             return source_in(source)
         data = _numpy_values.bytes_in(made)
-        found = _numpy_values.value_of(made) if data is None else data
+        if data is not None:
+            self._budget.spend(len(data))
+            return data
+        found = _numpy_values.value_of(made)
         if found is not None:
+            self._count(_IN_MEMORY * found.nbytes)
             return found
         maker = _MAKERS.get(str(made.of))
         if maker is None:
@@ -172,14 +181,18 @@ class Values:
         return collections.Counter(self._mapping(self._one_argument(made, dict), keys))
 
     def set_of(self, made: Call, keys: tuple[Any, ...], kind: type = set) -> Any:
+        items = self._items(self._one_argument(made, list), keys)
         try:
-            return kind(self._items(self._one_argument(made, list), keys))
+            if len(items) - len(set(map(hash, items))) > _MOST_COLLISIONS:
+                raise PickleError("a set whose items all have the same hash, which would take forever")
+            return kind(items)
         except TypeError:
             raise _Unsupported("a set of what is not numbers and texts") from None
 
     def deque(self, made: Call, keys: tuple[Any, ...]) -> Any:
-        first, longest = made.arguments or ((), None)
-        if first not in ((), []) or longest is not None and type(longest) is not int:
+        first, longest = made.arguments if len(made.arguments) == 2 else ((), None)
+        is_length = longest is None or type(longest) is int and 0 <= longest < 2**63
+        if len(made.arguments) not in (0, 2) or first not in ((), []) or not is_length:
             raise _Unsupported(f"a {made.of} in the form of another version of Python")
         return collections.deque(self._items(made.items.values(), keys), longest)
 

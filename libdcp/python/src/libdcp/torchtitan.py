@@ -351,13 +351,20 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         store.save(work, step, {MODEL: theirs}, group=self._group)
 
         def export() -> None:
-            with Checkpoint(work) as checkpoint:
-                _hf_export.write(checkpoint, os.path.join(work, "hf"), None, split)
-            if os.path.lexists(out):
-                os.rename(out, os.path.join(work, "replaced"))
-            os.rename(os.path.join(work, "hf"), out)
-            _paths.sync_folder(self.folder)
-            shutil.rmtree(work)
+            replaced = os.path.join(work, "replaced")
+            try:
+                with Checkpoint(work) as checkpoint:
+                    _hf_export.write(checkpoint, os.path.join(work, "hf"), None, split)
+                if os.path.lexists(out):
+                    os.rename(out, replaced)
+                os.rename(os.path.join(work, "hf"), out)
+                _paths.sync_folder(self.folder)
+            except BaseException:
+                if os.path.lexists(replaced) and not os.path.lexists(out):
+                    os.rename(replaced, out)
+                raise
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
         with working(self._group) as comm:
             attempted(comm, lambda: None if comm.rank else export())
         _log.info(f"Saved the model as the Hugging Face folder {out}.")
