@@ -4,6 +4,7 @@ forged and damaged ones are refused, and nothing that they name is run."""
 import collections
 import contextlib
 import filecmp
+import fractions
 import io
 import os
 import pathlib
@@ -86,6 +87,7 @@ class Test(Base):
     def test_objects(self):
         self.same({"w": torch.ones(1), "values": [
             1, -2**70, 1.5, float("inf"), None, True, "grün", "", b"bytes", b"", (1, (2,)), {1, 2}, frozenset("ab"), 2j,
+            collections.deque([1], 3), bytearray(b"a"), slice(1, None, 2),
             torch.Size((2, 3)), torch.bfloat16, torch.device("cuda", 1), torch.device("cpu"), range(3, 9, 2)],
             "ordered": collections.OrderedDict(b=1, a=2), "default": collections.defaultdict(list, a=[1]),
             "counter": collections.Counter("aab"), "deep": {0: {1: {"x": {}}}, True: 2},
@@ -99,7 +101,7 @@ class Test(Base):
                             (torch.ones(2, dtype=torch.complex64).conj(), "conjugated"),
                             (torch.ones((1,) * 9), "9 dimensions"), ({(1, 2): 3}, "a key that is a tuple"),
                             (pathlib.PurePosixPath("x"), "PurePosixPath"), (numpy.array(["a"]), "array of numpy"),
-                            (collections.deque([1]), "deque"), (torch.nn.Linear(1, 1), "Linear")]:
+                            (fractions.Fraction(1), "Fraction"), (torch.nn.Linear(1, 1), "Linear")]:
             with self.subTest(said):
                 torch.save({"a": {"w": torch.ones(2)}, "b": [0, {"x": value, "y": 1}]}, self.dir / "state.pt")
                 found = self.convert(self.dir / "state.pt", self.dir / "steps", expect=1)
@@ -122,7 +124,7 @@ class Test(Base):
         libdcp.save(self.dir / "native", 1, {"w": torch.ones(1)})
         (self.dir / "model.safetensors").write_bytes(bytes(100))
         for name, said in [("old.pt", "torch.save before PyTorch 1.6"), ("notes.txt", "not a file of torch.save"),
-                           ("native/step-00000001/state.h5", "pass its folder"), ("model.safetensors", "dcp-import FOLDER")]:
+                           ("native/step-00000001/state.h5", "pass its folder"), ("model.safetensors", "libdcp import FOLDER")]:
             self.assertIn(said, self.convert(self.dir / name, self.dir / "steps", expect=1))
         torch.save({"w": torch.ones(2)}, self.dir / "checkpoint-12.pt")
         self.convert(self.dir / "checkpoint-12.pt", self.dir / "steps")
