@@ -91,7 +91,8 @@ class Test(unittest.TestCase):
     def started(self):
         """Starts a program that fills the pipe to which it writes, and waits until it writes."""
         words = command("show", "run", "w", "--values", len(self.values))
-        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored in the background
         self.addCleanup(running.stdout.close)
         os.read(running.stdout.fileno(), 1)
         return running
@@ -99,10 +100,10 @@ class Test(unittest.TestCase):
     def test_signals_end_it(self):
         running = self.started()
         running.send_signal(signal.SIGINT)
-        self.assertEqual(running.wait(), -signal.SIGINT)
+        self.assertEqual(running.wait(60), -signal.SIGINT)
         running = self.started()
         running.stdout.close()
-        self.assertEqual(running.wait(), -signal.SIGPIPE)
+        self.assertEqual(running.wait(60), -signal.SIGPIPE)
 
     def test_ranks_are_refused(self):
         self.assertEqual(ours("ls", "run", **LAUNCHED), (0, "", ""))  # rank 0 prints
