@@ -20,20 +20,24 @@ unset LIBDCP_LIBRARY PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$root/build/lib/libstand_in_module.so
 
 . "$root/cmake/mpi-env.sh"
-"$tests/wheel.sh" "$dir"
-
 python=$dir/environment/bin/python
-[ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
-"$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
-    'torchtitan==0.3.*' hypothesis torchdata lightning tensorboard wandb nbconvert ipykernel matplotlib
-"$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
-    echo "no megatron-core for this Python: test_megatron.py is skipped"
+install_environment() { # what the tests need, while the wheel is built and tested
+    [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
+    "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
+        'torchtitan==0.3.*' hypothesis torchdata lightning tensorboard wandb nbconvert ipykernel matplotlib
+    "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
+        echo "no megatron-core for this Python: test_megatron.py is skipped"
+}
+install_environment &
+installing=$!
+"$tests/wheel.sh" "$dir"
+wait "$installing"
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"
 
-# Each test file runs in its own process, as many simultaneously as there are processors. The output
-# of a file is printed when it has ended.
+# Each test file runs in its own process, one more simultaneously than there are processors, since ranks wait for each
+# other. The output of a file is printed when it has ended.
 one_file() { # PYTHON FILE
     local said status=0
     said=$(mktemp -p "$dir")
@@ -48,4 +52,4 @@ one_file() { # PYTHON FILE
 }
 export -f one_file
 export dir
-printf '%s\0' "$tests"/test_*.py | xargs -0 -P "$(nproc)" -I{} bash -c 'one_file "$@"' - "$python" {}
+printf '%s\0' "$tests"/test_*.py | xargs -0 -P "$(($(nproc) + 1))" -I{} bash -c 'one_file "$@"' - "$python" {}
