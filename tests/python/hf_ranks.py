@@ -8,35 +8,21 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import libdcp
 import libdcp.hf
 from libdcp import _safetensors
 
+from trainer_ranks import TENSOR_PARALLEL, shard
+
 CONFIG = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "max_position_embeddings": 32}
-TENSOR_PARALLEL = {
-    **{f"model.layers.*.self_attn.{name}_proj": ColwiseParallel for name in "qkv"},
-    "model.layers.*.self_attn.o_proj": RowwiseParallel, "model.layers.*.mlp.gate_proj": ColwiseParallel,
-    "model.layers.*.mlp.up_proj": ColwiseParallel, "model.layers.*.mlp.down_proj": RowwiseParallel}
+LAYERS = {name: style for name, style in TENSOR_PARALLEL.items() if name.startswith("model.layers.")}
 
 
 def llama(seed, tied=False, **more):
     torch.manual_seed(seed)
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG, tie_word_embeddings=tied, **more))
-
-
-def shard(model, pairs=1):
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // pairs, pairs), mesh_dim_names=("fsdp", "tp"))
-    if pairs > 1:
-        parallelize_module(model, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh["fsdp"])
-    fully_shard(model, mesh=mesh["fsdp"])
-    return model
 
 
 def whole(value):
@@ -45,7 +31,7 @@ def whole(value):
 
 def check(scratch, name, tied, pairs, cast=False):
     """Loads a folder into a sharded model, and compares with the model that was saved."""
-    model = shard(llama(2, tied), pairs)
+    model = shard(llama(2, tied), pairs, LAYERS)
     found = libdcp.hf.load(scratch / name, get_model_state_dict(model), cast=cast)
     assert (found.missing, found.unexpected) == ([], []) and found["model"]["model_type"] == "llama", found
     for key, value in llama(1, tied).state_dict().items():

@@ -15,6 +15,7 @@ import unittest
 import libdcp
 
 from torchrun import torchrun
+from training_losses import read_losses
 
 RANKS = pathlib.Path(__file__).parent / "accelerate_ranks.py"
 NEEDED = ("torch", "accelerate")
@@ -34,12 +35,7 @@ class Test(unittest.TestCase):
         return self.losses(name)
 
     def losses(self, name):
-        """By update; those of an update that was repeated in a list."""
-        found = {}
-        for line in (self.dir / f"{name}.losses").read_text().splitlines():
-            step, loss = line.split()
-            found.setdefault(int(step), []).append(float(loss))
-        return found
+        return read_losses(self.dir / f"{name}.losses")
 
     def training(self, name, **options):
         import accelerate

@@ -12,6 +12,7 @@ import unittest
 import warnings
 
 import libdcp
+from training_losses import read_losses
 
 NEEDED = ("torch", "lightning")
 ROUNDING = 1e-5
@@ -48,12 +49,7 @@ class Test(unittest.TestCase):
         return said if program != "train" else self.losses(name)
 
     def losses(self, name):
-        """By update; those of an update that was repeated in a list."""
-        found = {}
-        for line in (self.dir / f"{name}.losses").read_text().splitlines():
-            step, loss = line.split()
-            found.setdefault(int(step), []).append(float(loss))
-        return found
+        return read_losses(self.dir / f"{name}.losses")
 
     def alone(self, name, **options):
         return lightning_ranks.train(self.dir, name, options)

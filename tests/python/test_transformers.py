@@ -14,6 +14,7 @@ import unittest
 import libdcp
 
 from torchrun import torchrun
+from training_losses import read_losses
 
 HERE = pathlib.Path(__file__).parent
 RANKS = HERE / "transformers_ranks.py"
@@ -35,11 +36,7 @@ class Test(unittest.TestCase):
         return self.losses(name)
 
     def losses(self, name):
-        found = {}
-        for line in (self.dir / f"{name}.losses").read_text().splitlines():
-            step, loss = line.split()
-            found.setdefault(int(step), []).append(float(loss))
-        return found
+        return read_losses(self.dir / f"{name}.losses")
 
     def trainer(self, name, **options):
         import transformers_ranks

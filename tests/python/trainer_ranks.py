@@ -29,14 +29,15 @@ TENSOR_PARALLEL = {
     "model.layers.*.mlp.up_proj": ColwiseParallel, "model.layers.*.mlp.down_proj": RowwiseParallel}
 
 
-def shard(model, pairs):
-    """Shards over all ranks; a given number of neighbours shares each layer by tensor parallelism."""
+def shard(model, pairs=1, styles=TENSOR_PARALLEL):
+    """Shards over all ranks, and returns the model; a given number of neighbours shares each layer by tensor parallelism."""
     mesh = init_device_mesh("cpu", (dist.get_world_size() // pairs, pairs), mesh_dim_names=("fsdp", "tp"))
     if pairs > 1:
-        parallelize_module(model, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
+        parallelize_module(model, mesh["tp"], {name: style() for name, style in styles.items()})
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh["fsdp"])
     fully_shard(model, mesh=mesh["fsdp"])
+    return model
 
 
 def make(dtype, pairs=1, pretrained=False):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ._groups import Alone
 from ._lightning_state import REST, by_names, checkpoint_of, moved, sections, step_of
 from ._options import SaveKeywords
-from ._paths import Path, given
+from ._paths import Path, given, sync_folder
 from ._read import read
 from ._training import Training, enumerated
 from .errors import Error, Status
@@ -152,11 +152,7 @@ def _replace(new: str, path: str) -> None:
             _remove(old)
             os.rename(path, old)
         os.rename(new, path)
-    folder = os.open(os.path.dirname(new), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(os.path.dirname(new))
     _remove(old)
     _remove(_hidden(path, "old"))  # of a killed program
 

@@ -114,9 +114,9 @@ class Store:
     methods, unless they say otherwise.
 
     Only one thread uses it at a time, and others wait. Threads that open stores at the same time need a ``group`` each,
-    since ranks cannot know which of a group's stores belong together. A function that its save or load has called cannot use it. An
-    exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given up; on other ranks
-    it becomes a :class:`libdcp.Error` that names this rank.
+    since ranks cannot know which of a group's stores belong together. A function that its save or load has called
+    cannot use it. An exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given
+    up; on other ranks it becomes a :class:`libdcp.Error` that names this rank.
 
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due; slower ones that are due are filled from its files in the background,
