@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures libdcp's adapters of training frameworks against the frameworks' own checkpoints, in one program, in turns.
 
-  adapters.py DIR [--frameworks NAME,...] [--ranks 1,4] [--rounds N] [--layers L --hidden H --vocab V]
+  adapters.py DIR [--frameworks NAME,...] [--ranks 1,4] [--rounds N] [--layers L --hidden H --vocab V | --config FILE]
 
-Trains a Llama with AdamW on CPUs: in one process, and under FSDP2 on several. After an update, its state is saved by the
+Trains a Llama, or the model of a config.json, with AdamW on CPUs: in one process, and under FSDP2 on several. After an update, its state is saved by the
 framework and then durable by fsync; after another one it is saved by libdcp, once in the call, once in the background. Loads
 are cold. Prints the medians in seconds, and the framework's divided by libdcp's: of a durable save, of a load, and of the time
 for which the training stops for a save (the framework's with its fsync, as libdcp's is durable)."""
@@ -27,8 +27,10 @@ WORDS = 64  # of a sequence
 
 
 def make_model(args):
-    from transformers import LlamaConfig, LlamaForCausalLM, set_seed
+    from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, set_seed
     set_seed(1)
+    if args.config:
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.config))
     return LlamaForCausalLM(LlamaConfig(
         vocab_size=args.vocab, hidden_size=args.hidden, intermediate_size=3 * args.hidden, num_hidden_layers=args.layers,
         num_attention_heads=8, num_key_value_heads=8, tie_word_embeddings=False))
@@ -149,7 +151,69 @@ class Transformers:
         self.callback._resumed = None
 
 
-FRAMEWORKS = {"accelerate": Accelerate, "transformers": Transformers}
+class Lightning:
+    """Saves and loads of Lightning's Fabric."""
+
+    def __init__(self, args, folder):
+        import torch
+        from lightning import fabric
+
+        import libdcp.lightning
+        self.steps = libdcp.lightning.CheckpointIO()
+        strategy = fabric.strategies.ModelParallelStrategy(self.shard, args.world, 1) if args.world > 1 else "auto"
+        self.fabric = fabric.Fabric(accelerator="cpu", devices=args.world, strategy=strategy, plugins=[self.steps])
+        self.fabric.launch()
+        model = make_model(args)
+        self.model = self.fabric.setup(model)
+        self.optimizer = self.fabric.setup_optimizers(torch.optim.AdamW(self.model.parameters()))
+        self.samples = iter(self.fabric.setup_dataloaders(torch.utils.data.DataLoader(make_samples(args), 1)))
+        self.path = f"{folder}/last.ckpt"
+        self.number = 0
+
+    @staticmethod
+    def shard(model, mesh):
+        from torch.distributed.fsdp import fully_shard
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh["data_parallel"])
+        return fully_shard(model, mesh=mesh["data_parallel"])
+
+    def train(self, measure):
+        measure(self)
+
+    def update(self):
+        self.fabric.backward(self.model(**next(self.samples)).loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.number += 1
+
+    def state(self):
+        return {"model": self.model, "optimizer": self.optimizer, "step": self.number}
+
+    def own(self, method, folder):
+        """Calls the strategy's own method, which libdcp's plugin has replaced, with Lightning's plugin."""
+        from lightning.fabric.plugins.io import TorchCheckpointIO
+        from lightning.fabric.wrappers import _unwrap_objects
+        strategy = self.fabric.strategy
+        if self.fabric.world_size == 1:  # otherwise the strategy uses torch.distributed.checkpoint without a plugin
+            strategy.checkpoint_io = TorchCheckpointIO()
+        getattr(type(strategy), method)(strategy, f"{folder}/own.ckpt", _unwrap_objects(self.state()))
+        if self.fabric.world_size == 1:
+            strategy.checkpoint_io = self.steps
+
+    def save_own(self, folder):
+        self.own("save_checkpoint", folder)
+
+    def load_own(self, folder):
+        self.own("load_checkpoint", folder)
+
+    def save(self):
+        self.fabric.save(self.path, self.state())
+
+    def load(self):
+        self.fabric.load(self.path, self.state())
+
+
+FRAMEWORKS = {"accelerate": Accelerate, "transformers": Transformers, "lightning": Lightning}
 
 
 def measure(args, framework):
@@ -201,7 +265,7 @@ def measure(args, framework):
 
 def rows_of(args, name, world):
     command = [str(HERE / "adapters.py"), args.dir, "--child", name, "--world", world, "--rounds", args.rounds, "--layers",
-               args.layers, "--hidden", args.hidden, "--vocab", args.vocab]
+               args.layers, "--hidden", args.hidden, "--vocab", args.vocab, "--config", args.config]
     if world > 1:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", world, *command]
     done = subprocess.run([sys.executable, "-W", "ignore", *map(str, command)], capture_output=True, text=True,
@@ -231,6 +295,7 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--vocab", type=int, default=8192)
+    parser.add_argument("--config", default="", help="a model's config.json")
     parser.add_argument("--child", choices=FRAMEWORKS, help=argparse.SUPPRESS)
     parser.add_argument("--world", type=int, default=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
