@@ -449,7 +449,7 @@ class Hostile(Base):
                 (place(relative_path="../outside"), "not in that folder"),
                 (place(relative_path="/etc/passwd"), "not in that folder"),
                 (place(relative_path=".."), "not in that folder"), (place(relative_path="a\0b"), "not in that folder"),
-                (place(relative_path="none.distcp"), "cannot be opened"), (place(relative_path="fifo"), "not a file"),
+                (place(relative_path="none.distcp"), "cannot be opened"), (place(relative_path="fifo"), "fifo: is not a regular file"),
                 (place(offset=-1), "makes no sense"), (place(offset=1 << 70), "makes no sense"),
                 (place(offset=1 << 40), r"has \d+ bytes, but"),
                 (place(length=1 << 40), r"are both at byte|has \d+ bytes, but"), (place(length=30), "no zip"),

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import struct
 import tempfile
 import unittest
@@ -209,6 +210,18 @@ class Test(unittest.TestCase):
         self.write_shards([{"a": np.ones(1)}])
         (self.dir / "config.json").write_text("{" * 10)
         self.refused({"a": np.zeros(1)}, "CORRUPT", "config.json: is no JSON")
+
+    def test_pipes(self):
+        """A pipe in the place of any file is refused by name, where opening it would wait for a writer."""
+        signal.alarm(60)  # ends a load that waits
+        self.addCleanup(signal.alarm, 0)
+        for name in ("model-0.safetensors", "model.safetensors.index.json", "model.safetensors", "config.json"):
+            with self.subTest(name):
+                self.write_shards([{"a": np.ones(1)}])
+                (self.dir / name).unlink(missing_ok=True)
+                os.mkfifo(self.dir / name)
+                self.refused({"a": np.zeros(1)}, "CORRUPT" if name == "config.json" else "IO", f"{name}: .*not a regular file")
+                (self.dir / name).unlink()
 
     def test_options(self):
         self.write()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import stat
 import struct
 import zipfile
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _pickles
+from . import _paths, _pickles
 from ._arrays import TORCH, numpy_dtype
 from ._pickles import Call, Global, Persistent, PickleError
 from .errors import Error, Status
@@ -79,14 +78,10 @@ class Files:
         if len(self._open) == _MAX_OPEN:
             os.close(self._open.popitem(last=False)[1][0])
         try:
-            fd = os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = _paths.open_regular(os.path.join(self.folder, name))
         except OSError as e:
             raise refuse(self.folder, name, f"cannot be opened: {e.strerror}") from None
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(fd)
-            raise refuse(self.folder, name, "is not a file")
-        return fd, found.st_size
+        return fd, os.fstat(fd).st_size
 
     def read_into(self, name: str, offset: int, into: memoryview) -> None:
         """Fills memory from a file."""

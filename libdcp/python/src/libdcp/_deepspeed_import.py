@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import _paths
 from ._arrays import n_bytes
 from ._dcp_archive import ORDERED_DICT, Files
 from ._pickles import Call
@@ -47,7 +48,7 @@ def folder_of(source: str) -> str | None:
     for name in ("latest", "latest_universal"):
         path = os.path.join(source, name)
         if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with open(_paths.open_regular(path), encoding="utf-8", errors="replace") as file:
                 tag = file.read(256).strip()
             inner = os.path.join(source, tag)
             is_name = tag not in ("", ".", "..") and os.path.basename(tag) == tag

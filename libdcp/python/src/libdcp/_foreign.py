@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from . import _paths
 from .errors import Error, Status
 
 log = logging.getLogger("libdcp")
@@ -111,11 +112,9 @@ def _kind_of_directory(at: _Look) -> str | None:
 
 def _kind_of_file(path: str) -> str | None:
     try:
-        if not os.path.isfile(path):  # opening a pipe would wait for its writer
-            return None
-        with open(path, "rb") as file:
+        with open(_paths.open_regular(path), "rb") as file:
             begin = file.read(_USER_BLOCK + len(_HDF5))
-    except OSError:
+    except (OSError, Error):
         return None
     if begin[_USER_BLOCK:] == _HDF5 and os.path.basename(path).startswith(("state", "shard-")):
         return f"it is a file of a step: pass its folder, {os.path.dirname(path) or '.'}"

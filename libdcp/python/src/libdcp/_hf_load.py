@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _hf_names, _lacking, _union
+from . import _arrays, _hf_names, _lacking, _paths, _union
 from ._calls import Loaded
 from ._capi import lib
 from ._comm import Comm, attempted
@@ -35,7 +35,7 @@ def _config(path: str) -> dict[str, Any]:
     """What config.json contains; empty if there is none."""
     file = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
     try:
-        with open(file, encoding="utf-8") as stream:
+        with open(_paths.open_regular(file), encoding="utf-8") as stream:
             found = json.load(stream)
     except FileNotFoundError:
         return {}

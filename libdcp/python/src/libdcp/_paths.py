@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import IO, Any
+
+from .errors import Error, Status
 
 Path = str | os.PathLike[str]
 
@@ -62,6 +65,23 @@ def anchored(path: str, folder: str) -> str:
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
     is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
     return path if is_told_by_itself else os.path.join(folder, path)
+
+
+def open_regular(path: Path) -> int:
+    """Opens a file of a folder that others have written, in which any name may be a pipe or a device: opening a pipe
+    would wait for its writer.
+
+    Returns:
+        A descriptor to read from, which the caller closes.
+
+    Raises:
+        libdcp.Error: CORRUPT: it is not a regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Error(f"{os.fsdecode(path)}: is not a regular file", status=Status.CORRUPT, path=os.fsdecode(path))
+    return fd
 
 
 def sync(stream: IO[bytes]) -> None:

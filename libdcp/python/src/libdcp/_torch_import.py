@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from . import _names
+from . import _names, _paths
 from ._dcp_archive import Files
 from ._torch_values import Skip, Values
 from .errors import Error, Status
@@ -28,7 +28,7 @@ def opened(folder: str) -> Iterator[Files]:
 
 def begins_as_zip(path: str) -> bool:
     """Returns true for a file that can be one of torch.save."""
-    with open(path, "rb") as file:
+    with open(_paths.open_regular(path), "rb") as file:
         return file.read(len(_ZIP)) == _ZIP
 
 
