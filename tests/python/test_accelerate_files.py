@@ -1,6 +1,7 @@
 """libdcp.convert: folders that accelerate's save_state has written become steps that libdcp.accelerate loads."""
 
 import importlib.util
+import os
 import random
 import unittest
 
@@ -100,6 +101,12 @@ class Test(Base):
             (folder / "model.safetensors").write_bytes(data)
             self.assertIn("model.safetensors: ", self.convert(folder, self.dir / "none", expect=1))
         self.assertFalse((self.dir / "none").exists())
+        for name in ("model.safetensors", "optimizer.bin"):  # the reader of each opens no pipe
+            (folder / "model.safetensors").write_bytes(whole)
+            (folder / name).unlink()
+            os.mkfifo(folder / name)
+            self.assertRegex(self.convert(folder, self.dir / "none", expect=1), f"{name}: .*not a regular file")
+            (folder / name).unlink()
 
 
 if __name__ == "__main__":

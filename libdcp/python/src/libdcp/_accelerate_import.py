@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import functools
 import os
 import re
-import struct
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _dcp_import, _dcp_metadata, _names, _torch_import
-from ._capi import MAX_DIMS
-from ._dcp_archive import Files, refuse
+from ._dcp_archive import Files
 from ._dcp_rename import Renames
+from ._safetensors import Folder, Stored
 from ._source_state import of_array, source_in
 from ._sources import Box, Source
 from ._torch_values import Skip
@@ -25,7 +25,6 @@ _MODEL = re.compile(r"(?:model(_\d+)?\.safetensors|pytorch_model(?:_fsdp)?(_\d+)
 _OPTIMIZER = re.compile(r"optimizer(_\d+)?\.bin")
 _OTHERS = re.compile(r"((?:scheduler|custom_checkpoint)(?:_\d+)?)\.(?:bin|pkl)|(scaler)\.pt")
 _RANDOM = re.compile(r"random_states_(\d+)\.pkl")
-_MOST = 100 << 20  # bytes of safetensors' header
 
 LeftOut = Callable[[str, str], None]  # arguments: a file's name, and the reason
 
@@ -36,33 +35,15 @@ def is_folder(path: str) -> bool:
         _MODEL.fullmatch(name) or _dcp_metadata.ACCELERATE.fullmatch(name) for name in names)
 
 
-def _of_safetensors(files: Files, name: str) -> dict[str, Any]:
-    _, length = files.get(name)
-    begin = bytearray(min(8, length))
-    files.read_into(name, 0, memoryview(begin))
-    size = struct.unpack("<Q", begin)[0] if len(begin) == 8 else length
-    if size > min(_MOST, length - 8):
-        raise refuse(files.folder, name, "is not a file of safetensors")
-    text = bytearray(size)
-    files.read_into(name, 8, memoryview(text))
-    try:
-        header = json.loads(text)
-        header.pop("__metadata__", None)
-        return {key: source_in(_tensor(files, name, 8 + size, length, **entry)) for key, entry in header.items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
-        raise refuse(files.folder, name, f"its header is damaged: {e}") from None
+def _of_safetensors(path: str, closing: contextlib.ExitStack) -> dict[str, Any]:
+    folder = Folder(path)
+    closing.callback(folder.close)
+    return {name: source_in(_source(folder, name, stored)) for name, stored in folder.tensors.items()}
 
 
-def _tensor(files: Files, name: str, base: int, length: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Source:
-    begin, end = data_offsets
-    if len(shape) > MAX_DIMS or any(type(n) is not int or n < 0 for n in (*shape, begin, end)):
-        raise ValueError(f"a shape {shape} at {data_offsets}")
-    if dtype not in _arrays.DTYPES or _arrays.n_bytes(dtype, ()) * prod(shape) != end - begin or base + end > length:
-        raise ValueError(f"{dtype} of shape {shape} at {data_offsets}")
-
-    def read(offset: int, into: memoryview) -> None:
-        files.read_into(name, base + begin + offset, into)
-    return Source(dtype, tuple(shape), [Box((0,) * len(shape), tuple(shape), read)] if prod(shape) else [])
+def _source(folder: Folder, name: str, stored: Stored) -> Source:
+    box = Box((0,) * len(stored.shape), stored.shape, functools.partial(folder.read_into, name))
+    return Source(_arrays.DTYPES[stored.dtype - 1], stored.shape, [box] if prod(stored.shape) else [])
 
 
 def _rng(states: list[dict[str, Any]]) -> dict[str, Any]:
@@ -106,12 +87,14 @@ def _named(optimizer: Any) -> Any:
         for group in groups]}
 
 
-def state_in(files: Files, parts: list[Files], left_out: LeftOut, skip: Skip | None = None) -> dict[str, Any]:
+def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, left_out: LeftOut,
+             skip: Skip | None = None) -> dict[str, Any]:
     """The state in a folder: "model", "optimizer", "scheduler" and so on, "rng" and "accelerator".
 
     Args:
         files: of the folder; must be open until the state is saved.
         parts: of the directories of torch.distributed.checkpoint in it; likewise.
+        closing: gets what closes further files, likewise.
         left_out: called with the name of each file that is not converted.
 
     Raises:
@@ -121,12 +104,13 @@ def state_in(files: Files, parts: list[Files], left_out: LeftOut, skip: Skip | N
     state["accelerator"] = {"step": 0, "custom_checkpoints": 0}
     for name in sorted(os.listdir(files.folder)):
         if match := _MODEL.fullmatch(name):
-            read = _of_safetensors if name.endswith(".safetensors") else _torch_import.state_in
             section = "model" + (match[1] or match[2] or "")
             if section in state:  # accelerate, too, reads the safetensors
                 left_out(name, f"{section} is in another file of the folder, too")
+            elif name.endswith(".safetensors"):
+                state[section] = _of_safetensors(os.path.join(files.folder, name), closing)
             else:
-                state[section] = read(files, name)
+                state[section] = _torch_import.state_in(files, name)
         elif match := _OPTIMIZER.fullmatch(name):
             section = "optimizer" + (match[1] or "")
             if section in state:

@@ -72,6 +72,10 @@ class Folder:
         self._read(name, at, raw.nbytes, raw.ctypes.data)
         return np.ndarray(tuple(count), BITS[size], raw, strides=tuple(strides))
 
+    def read_into(self, name: str, offset: int, into: memoryview) -> None:
+        """Fills memory with a tensor's bytes that begin at ``offset``."""
+        self._read(name, offset, into.nbytes, c.addressof(c.c_char.from_buffer(into)))
+
     def _read(self, name: str, at: int, n: int, address: int) -> None:
         lib.st_read(self._handle, name.encode(), at, n, address)
 

@@ -126,7 +126,8 @@ def _import_accelerate(arguments: argparse.Namespace, parts: list[str], bar: _Ba
     with contextlib.ExitStack() as stack:
         files, *inner = (stack.enter_context(_torch_import.opened(path)) for path in (arguments.source, *parts))
         left: dict[str, str] = {}
-        state = _accelerate_import.state_in(files, inner, left.__setitem__, _skip if arguments.skip_objects else None)
+        state = _accelerate_import.state_in(files, inner, stack, left.__setitem__,
+                                            _skip if arguments.skip_objects else None)
         made = _save(arguments, step, state, bar)
     if left:
         print("left out: " + "; ".join(f"{name}: {why}" for name, why in left.items()), file=sys.stderr)
