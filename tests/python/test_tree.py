@@ -16,7 +16,7 @@ import numpy as np
 
 import libdcp
 import trees
-from libdcp import _words
+from libdcp import _decoding, _words
 
 
 class Part:
@@ -416,6 +416,30 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(libdcp.Error, r"^state\['m'\]\['l'\]\[0\]: ") as caught:
             libdcp.read(self.dir)
         self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+
+    def test_sets_and_mappings_of_equal_hashes(self):
+        """They would take quadratic time: very many are refused before any two are compared."""
+        compared = 0
+
+        class Counted(int):
+            def __eq__(self, other):
+                nonlocal compared
+                compared += 1
+                return int(self) == int(other)
+            __hash__ = int.__hash__
+        words = [{"$subclass": ["Counted", {"$int": hex(i * (2**61 - 1))}]} for i in range(3000)]
+        for of in (lambda some: {"$set": some}, lambda some: {"$frozenset": some},
+                   lambda some: {"$dict": [[key, 1] for key in some]}):
+            decoder = _decoding.Decoder(True, {"Counted": Counted})
+            compared = 0
+            self.assertEqual(len(decoder.value(of(words[:256]))), 256)
+            self.assertLessEqual(compared, 256 * 256)
+            compared = 0
+            with self.assertRaisesRegex(libdcp.Error, r"the content of .* is invalid \(3000 elements have the same hash"):
+                decoder.value(of(words))
+            self.assertEqual(compared, 0)
+        powers = {sign * 2.0**i for i in range(-1074, 1024) for sign in (1, -1)}
+        self.assertEqual(decoder.value({"$set": sorted(powers)}), powers)
 
     def test_strict_means_nested_members_too(self):
         libdcp.save(self.dir, 1, {"w": np.ones(2), "seen": {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}}})

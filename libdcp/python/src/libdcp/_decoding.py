@@ -19,6 +19,7 @@ from . import _words
 from ._words import FACTORIES, FLOAT, NUMPY, Keys, is_named_tuple
 from .errors import Error, Status
 
+
 class Decoder:
     """Makes values from words.
 
@@ -105,6 +106,7 @@ class Decoder:
 
     def pairs(self, content: Any, keys: tuple[Any, ...], hint: Any) -> list[tuple[Any, Any]]:
         found = [(self.value(key), inner) for key, inner in content]
+        _words.check_hashes([key for key, _ in found])
         return [(key, self.value(inner, (*keys, key), inner_of(hint, key))) for key, inner in found]
 
     def _enum(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
@@ -254,8 +256,8 @@ def _integer(content: str) -> int:
 
 _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "tuple": lambda d, content, keys, hint: tuple(d._items(content, keys, hint)),
-    "set": lambda d, content, keys, hint: set(d._items(content, keys, None)),
-    "frozenset": lambda d, content, keys, hint: frozenset(d._items(content, keys, None)),
+    "set": lambda d, content, keys, hint: set(_words.check_hashes(d._items(content, keys, None))),
+    "frozenset": lambda d, content, keys, hint: frozenset(_words.check_hashes(d._items(content, keys, None))),
     "deque": lambda d, content, keys, hint: _deque(content, d, keys, hint),
     "dict": lambda d, content, keys, hint: dict(d.pairs(content, keys, hint)),
     "OrderedDict": lambda d, content, keys, hint: collections.OrderedDict(d.pairs(content, keys, hint)),

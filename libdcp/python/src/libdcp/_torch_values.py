@@ -26,7 +26,6 @@ _CHARACTERS = 32 << 20  # of names, numbers and texts
 _EACH = 16  # for any value, since each takes time
 _MAX_DEPTH = 64
 _MAX_BITS = 4096
-_MOST_COLLISIONS = 1000  # of a set's items, each of which is compared with the others
 _MOST_COPIES = 64  # of a file's bytes: expanded tensors, and several names for one storage
 _IN_MEMORY = 8  # a byte of an array, which is copied into memory, counts as this many
 
@@ -183,11 +182,11 @@ class Values:
     def set_of(self, made: Call, keys: tuple[Any, ...], kind: type = set) -> Any:
         items = self._items(self._one_argument(made, list), keys)
         try:
-            if len(items) - len(set(map(hash, items))) > _MOST_COLLISIONS:
-                raise PickleError("a set whose items all have the same hash, which would take forever")
-            return kind(items)
+            return kind(_words.check_hashes(items))
         except TypeError:
             raise _Unsupported("a set of what is not numbers and texts") from None
+        except ValueError as e:
+            raise PickleError(f"a set: {e}") from None
 
     def deque(self, made: Call, keys: tuple[Any, ...]) -> Any:
         first, longest = made.arguments if len(made.arguments) == 2 else ((), None)

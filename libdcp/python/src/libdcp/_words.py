@@ -38,6 +38,8 @@ NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|str|
 _NUMBERS_AND_TEXTS: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__index__, float: float.__float__}
 NOTHING: Any = object()  # the word of what is or contains only tensors
 
+_MOST_ALIKE = 256  # elements with one hash; of the powers of two that are floats, 35 have the same
+
 registered: dict[str, type] = {}
 
 
@@ -78,6 +80,19 @@ def is_named_tuple(kind: type) -> bool:
 
 def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def check_hashes(items: list[Any]) -> list[Any]:
+    """Returns the elements of a set, or the keys of a mapping, which Python compares with all others of the same hash: a
+    file in which very many have one hash, as multiples of 2**61 - 1 do, would take quadratic time.
+
+    Raises:
+        ValueError: too many have the same hash.
+    """
+    most = max(collections.Counter(map(hash, items)).values(), default=0)
+    if most > _MOST_ALIKE:
+        raise ValueError(f"{most} elements have the same hash; at most {_MOST_ALIKE} may")
+    return items
 
 
 def _is_registrable(kind: Any) -> bool:
