@@ -105,12 +105,15 @@ def refused(words, function):
 
 
 def refuse_foreign(trainer, scratch):
-    """Checkpoints of torchtitan's own manager, in the run's folder and as the initial one, are refused."""
+    """Checkpoints of torchtitan's own manager, in the run's folder and as the initial one, are refused, also if their
+    names have as many digits as libdcp's."""
     name = f"foreign-{os.environ['RANK']}-of-{dist.get_world_size()}"
-    step = scratch / name / "step-10"
-    step.mkdir(parents=True)
-    (step / ".metadata").touch()
-    for settings in ({"folder": name}, {"folder": f"{name}-empty", "initial_load_path": str(step)}):
+    step, late = scratch / name / "step-10", scratch / f"{name}-late" / "step-10000000"
+    for folder in (step, late):
+        folder.mkdir(parents=True)
+        (folder / ".metadata").touch()
+    for settings in ({"folder": name}, {"folder": late.parent.name},
+                     {"folder": f"{name}-empty", "initial_load_path": str(step)}):
         config = CheckpointManager.Config(enable=True, load_only=True, **settings)
         manager = CheckpointManager(config, states={}, base_folder=str(scratch), model_parts=trainer.model_parts,
                                     dataloader=None, optimizers=None, lr_schedulers=None, sd_adapter=None)
@@ -148,6 +151,17 @@ def last_save_in_hf(trainer, scratch, folder):
     names = {name: f"model-0000{number}-of-00002.safetensors" for name, number in split.items()}
     assert json.loads((step / "model.safetensors.index.json").read_text())["weight_map"] == names
     assert weights_in(step).keys() == wanted.keys() and not (step / "model.safetensors").exists()
+    late = 10_000_000  # from here on, torchtitan's name of a step is that of a step in libdcp
+    saver = manager(CheckpointManager, trainer, scratch, folder=folder, last_save_model_only=True)
+    assert saver.save(late, last_step=True)
+    saver.close()
+    assert ours.save(late, last_step=True)
+    dist.barrier()
+    assert libdcp.steps(scratch / folder) == [late], os.listdir(scratch / folder)
+    libdcp.Checkpoint(scratch / folder).close()
+    found = weights_in(scratch / folder / f"step-{late}-hf")
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in found)
+    dist.barrier()
     for value in ours.states["model"].state_dict().values():
         value.zero_()
     reader = manager(CheckpointManager, trainer, scratch, folder=f"{folder}-new", initial_load_in_hf=True,

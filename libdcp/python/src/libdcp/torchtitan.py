@@ -263,7 +263,9 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 self._opened()
             step = self._newest() if step == -1 else step
             if step >= 0:  # 0 is a seed checkpoint
-                self._load_from(store.step_path(self.folder, step), step, model_only=step == 0)
+                path = store.step_path(self.folder, step)
+                self._refuse_foreign(path)  # its name from step 10,000,000 on is that of torchtitan's own manager, too
+                self._load_from(path, step, model_only=step == 0)
                 return True
             self._refuse_foreign(os.path.join(self.folder, "step-*"))
             return self._load_initial()
@@ -343,7 +345,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     def _save_hugging_face(self, step: int) -> None:
         """Writes the model under its names in Hugging Face's files into ``<folder>/step-N``, as torchtitan's own
         manager does, and replaces what is there. Without config.json, which torchtitan does not have."""
-        out, work = os.path.join(self.folder, f"step-{step}"), os.path.join(self.folder, f".hf-step-{step}")
+        out, work = self._exports_to(step), os.path.join(self.folder, f".hf-step-{step}")
         theirs = self._adapter.to_hf(self._exported())
         split = getattr(self._adapter, "fqn_to_index_mapping", None) or _hf_export.ONE_FILE
         with working(self._group) as comm:
@@ -368,6 +370,12 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         with working(self._group) as comm:
             attempted(comm, lambda: None if comm.rank else export())
         _log.info(f"Saved the model as the Hugging Face folder {out}.")
+
+    def _exports_to(self, step: int) -> str:
+        """torchtitan's name for a step. From step 10,000,000 on this would also be libdcp's: so a folder there would count as
+        a step, and might replace one."""
+        path = os.path.join(self.folder, f"step-{step}")
+        return f"{path}-hf" if os.path.basename(path) == os.path.basename(store.step_path("", step)) else path
 
     def _is_due(self, step: int, last_step: bool) -> bool:
         if self.config.load_only:
