@@ -13,6 +13,7 @@ import pathlib
 import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,18 @@ class Test(Base):
         for found, saved in zip(tensors(loaded), tensors(state), strict=True):
             self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
                              saved.contiguous().view(-1).view(torch.uint8).tolist())
+
+    def test_killed(self):
+        """Nothing has the name of the directory; the next conversion makes it."""
+        libdcp.save(self.dir / "steps", 1, {"model": {"w": torch.ones(2)}})
+        kills = ("import os, signal, sys; from libdcp import _dcp_export\n"
+                 "kill = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
+                 "_dcp_export.convert(*sys.argv[1:], progress=kill)")
+        done = subprocess.run([sys.executable, "-c", kills, str(self.dir / "steps"), str(self.dir / "back")])
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        self.assertRegex(" ".join(sorted(os.listdir(self.dir))), "^.tmp-back-[0-9a-f]{12} steps$")
+        self.convert(self.dir / "steps", self.dir / "back")
+        self.assertTrue((self.dir / "back" / ".metadata").is_file())
 
     def test_the_step_of_a_name(self):
         save_dcp({"w": torch.ones(2)}, self.dir / "dcp")

@@ -73,6 +73,14 @@ class Test(unittest.TestCase):
         (folder / "speech_tokenizer" / "config.json").write_text("[1]")
         subprocess.run([PROGRAM.with_name("dcp-import"), folder, cls.dir / "imported"], check=True, capture_output=True)
 
+    def test_names_while_it_is_written(self):
+        """A leftover with this process's id, as of another host, is not in the way; permissions are as of any folder."""
+        (self.dir / f".tmp-beside-{os.getpid()}").mkdir()
+        (self.dir / "plain").mkdir()
+        found = self.exported("one", "beside")
+        self.assertEqual(found.stat().st_mode, (self.dir / "plain").stat().st_mode)
+        self.assertEqual([path.name for path in self.dir.glob(".tmp-*")], [f".tmp-beside-{os.getpid()}"])
+
     def exported(self, name, to=None, **options):
         out = self.dir / (to or f"{self.id().rsplit('.', 1)[1]}-{name}")
         libdcp.hf.export(self.dir / name, out, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -162,19 +161,9 @@ def convert(source: str, directory: str, *, flat: bool = False, renames: Renames
         ImportError: torch is not installed.
     """
     directory = os.path.abspath(directory)
-    parent, name = os.path.split(directory)
-    made = os.path.join(parent, f".tmp-{name}-{os.getpid()}")
     with Checkpoint(source) as checkpoint:
-        os.makedirs(parent, exist_ok=True)
-        os.mkdir(made)
-        try:
+        with _paths.published(directory) as made:
             _Writer(checkpoint, made, progress).write(flat, renames)
-            _paths.sync_folder(made)
             if os.path.lexists(directory):
                 raise FileExistsError(f"{directory} exists; nothing is overwritten")
-            os.rename(made, directory)
-            _paths.sync_folder(parent)
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
         return sorted(set(checkpoint.json) - {_names.OBJECTS, _tree.TREE, _dcp_nested.TORCH, "format", "step", "shard"})

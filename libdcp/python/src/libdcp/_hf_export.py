@@ -6,7 +6,6 @@ import ctypes as c
 import fnmatch
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -258,16 +257,5 @@ def write(checkpoint: Checkpoint, out: str, dtype: str | None, split: int | Mapp
     """
     out = os.path.abspath(out)
     _check_place(checkpoint, out)
-    parent = os.path.dirname(out)
-    os.makedirs(parent, exist_ok=True)
-    made = os.path.join(parent, f".tmp-{os.path.basename(out)}-{os.getpid()}")
-    os.mkdir(made)
-    try:
+    with _paths.published(out) as made:
         _fill(checkpoint, made, dtype, split)
-        for folder, _, _ in os.walk(made):
-            _paths.sync_folder(folder)
-        os.rename(made, out)
-        _paths.sync_folder(parent)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
+import shutil
 import stat
+from collections.abc import Iterator
 from typing import IO, Any
 
 from .errors import Error, Status
@@ -97,3 +101,27 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def published(folder: str) -> Iterator[str]:
+    """Makes a folder that gets its name at the end of the block, once it is complete and durable, and is removed if the
+    block raises. Of a process that was killed it remains, as ``.tmp-NAME-`` and 12 random hexadecimal digits, which no
+    other export uses; hosts that share a file system have equal process ids.
+
+    Args:
+        folder: its absolute path, at which there may be an empty folder.
+    """
+    parent, name = os.path.split(folder)
+    os.makedirs(parent, exist_ok=True)
+    made = os.path.join(parent, f".tmp-{name}-{secrets.token_hex(6)}")
+    os.mkdir(made)
+    try:
+        yield made
+        for inner, _, _ in os.walk(made):
+            sync_folder(inner)
+        os.rename(made, folder)
+        sync_folder(parent)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
