@@ -11,7 +11,7 @@ import libdcp
 from torchrun import torchrun
 
 PROGRAM = pathlib.Path(__file__).with_name("megatron_ranks.py")
-
+TRAINING = pathlib.Path(__file__).with_name("megatron_training.py")
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "pytorch" / "megatron_libdcp.py"
 
 
@@ -33,6 +33,23 @@ class Test(unittest.TestCase):
             with libdcp.Checkpoint(f"{folders[0]}/libdcp") as step:
                 self.assertEqual(step.shape("/model/layers.column"), (4, 8, 12))
                 self.assertEqual(step.dtype("/model/layers.norm"), "BF16")
+
+    def test_killed(self):
+        """A rank is killed in a save: the run continues from the save before it, and ends with the same bytes."""
+        with tempfile.TemporaryDirectory(prefix="dcp-megatron-") as scratch:
+            def train(*names, kill=0):
+                done = torchrun(2, TRAINING, str(kill), *(f"{scratch}/{name}" for name in names))
+                self.assertEqual(done.returncode != 0, bool(kill), done.stdout + done.stderr)
+                return list(map(int, done.stdout.split()))
+
+            def steps(name, iteration):
+                return libdcp.steps(f"{scratch}/{name}/iter_{iteration:07}/libdcp")
+            self.assertEqual(train("whole", "killed", kill=6), [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6])
+            self.assertEqual((steps("killed", 4), steps("killed", 6)), ([4], []))
+            self.assertEqual(train("killed"), [5, 6, 7, 8])
+            for iteration in 6, 8:
+                self.assertEqual(*(pathlib.Path(scratch, name, f"iter_{iteration:07}/libdcp/step-{iteration:08}/state.h5")
+                                   .read_bytes() for name in ("whole", "killed")))
 
     def test_example(self):
         with tempfile.TemporaryDirectory(prefix="dcp-megatron-") as scratch:
