@@ -102,6 +102,28 @@ class Test(unittest.TestCase):
         for step, losses in self.losses("run").items():
             self.assertEqual(losses, wanted[step] * (1 + (step > 4) + (step > 12)))
 
+    def test_list_of_stores(self):
+        """As a list and as a store of one; a training continues from the slower store if the faster one is lost."""
+        for name in "list", "store":
+            fast, slow = self.dir / name / "fast", self.dir / name / "slow"
+            tiers = [libdcp.Tier(fast, keep=1), libdcp.Tier(slow, every=8)]
+            for is_resumed in False, True:
+                training = self.training(name, seed=3 + 4 * is_resumed)
+                with contextlib.ExitStack() as closing:
+                    given = tiers if name == "list" else closing.enter_context(libdcp.Store(tiers))
+                    libdcp.accelerate.register(training.accelerator, given, save_async=True)
+                    if is_resumed:
+                        training.resume()
+                        self.assertEqual(training.done, 16)
+                    training.run()
+                    self.assertEqual(training.accelerator.save_state(), "step-00000021")
+                    training.accelerator.load_state("step-00000021")
+                    training.accelerator.end_training()
+                self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([21], [8, 16]))
+                shutil.rmtree(fast)
+            for step, losses in self.losses(name).items():
+                self.assertEqual(losses, losses[:1] * (1 + (step > 16)), step)
+
     def test_plain_sampler(self):
         """A sampler with its own generator continues after an epoch."""
         for name, steps in ("whole", 24), ("run", 12):

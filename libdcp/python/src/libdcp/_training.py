@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._directory import Directory, step_path
 from ._options import SaveKeywords
 from ._paths import Path
+from ._tiers import Tier
 from .saving import Saving
 from .store import Store
 
@@ -64,13 +67,13 @@ class Steps:
     """The store of a run: opened at its first use, and closed, if it was opened here, by :meth:`close`.
 
     Args:
-        given: the store, or its directory.
+        given: the store, or its directory, or a list of stores.
         save_async: saves continue in the background.
         copy_bytes: see :func:`libdcp.save_async`.
         options: of saves.
     """
 
-    def __init__(self, given: Store | Path, save_async: bool, copy_bytes: int | None, options: SaveKeywords) -> None:
+    def __init__(self, given: Store | Path | Sequence[Tier], save_async: bool, copy_bytes: int | None, options: SaveKeywords) -> None:
         self._given = given
         self._opened: Store | None = None
         self._save_async = save_async
@@ -91,6 +94,11 @@ class Steps:
         if self._opened is None:
             self._opened = Store(self._given, keep=keep or 0)
         return self._opened
+
+    def path(self, step: int) -> str:
+        """A step's folder; in a list of stores, which may be in other folders on other ranks, only its name."""
+        store = self.store()
+        return store.path(step) if isinstance(store._backend, Directory) else os.path.basename(step_path("", step))
 
     def save(self, step: int, state: Mapping[Any, Any], json: Mapping[str, Any] | None = None) -> None:
         if self._save_async:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._options import SaveKeywords
 from ._paths import Path
+from ._tiers import Tier
 from ._training import Steps, Training, enumerated, numbered
 from .errors import Error, Status
 from .ranks import Loader, Reshard, random_state, set_random_state
@@ -105,16 +106,16 @@ class _States:
             safe_serialization: has no effect: nothing is pickled.
 
         Returns:
-            The step's folder.
+            The step's folder; if there is a list of stores, only its name. Either can be passed to :meth:`load_state`.
         """
         _refuse(unknown)
         project = self._accelerator.project_configuration
         is_counted = output_dir is None or project.automatic_checkpoint_naming
         step = project.iteration if output_dir is None or is_counted else _number(output_dir)
-        store = self._store()
+        self._store()
         self._steps.save(step, self._state(self._training()))
         project.iteration = step + 1
-        return store.path(step)
+        return self._steps.path(step)
 
     def load_state(self, input_dir: str | None = None, load_kwargs: dict[str, Any] | None = None,
                    **unknown: Any) -> None:
@@ -166,7 +167,7 @@ def _is_own(path: str) -> bool:
     return os.path.isfile(os.path.join(os.path.expanduser(path), "random_states_0.pkl"))
 
 
-def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool = False, copy_bytes: int | None = None,
+def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, save_async: bool = False, copy_bytes: int | None = None,
              reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
     """Makes an accelerator's ``save_state``, ``load_state`` and ``end_training`` use a store.
 
@@ -188,7 +189,8 @@ def register(accelerator: Any, store_or_dir: Store | Path, *, save_async: bool =
     ``input_dir`` takes the newest step that is not damaged.
 
     Args:
-        store_or_dir: a directory of steps, opened at the first save or load; or a :class:`libdcp.Store`.
+        store_or_dir: a directory of steps, opened at the first save or load; or a list of :class:`libdcp.Tier`,
+            likewise; or a :class:`libdcp.Store`.
         save_async: ``save_state`` returns once the state is copied; the next one and ``end_training``, which then must
             be called, raise the failure of a save in the background.
         copy_bytes: see :func:`libdcp.save_async`.
