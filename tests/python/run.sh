@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests of the Python package as `pip install ./libdcp/python` installs it: with numpy alone on each installed
 # Python from 3.10 to 3.13 (wheel.sh), and all of them in an environment with torch, ray, torchtitan, transformers,
-# accelerate and lightning. Also runs mypy on package and examples. Programs that some tests run must be built, as
+# accelerate, peft and lightning. Also runs mypy on package and examples. Programs that some tests run must be built, as
 # tests/run.sh does.
 #   tests/python/run.sh DIR
 # Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
@@ -24,7 +24,7 @@ python=$dir/environment/bin/python
 install_environment() { # what the tests need, while the wheel is built and tested
     [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
     "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
-        'torchtitan==0.3.*' hypothesis torchdata lightning tensorboard wandb nbconvert ipykernel matplotlib
+        'torchtitan==0.3.*' hypothesis torchdata peft lightning tensorboard wandb nbconvert ipykernel matplotlib
     "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
         echo "no megatron-core for this Python: test_megatron.py is skipped"
 }

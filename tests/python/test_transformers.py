@@ -106,6 +106,23 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "resume_from_checkpoint=True"):
             self.alone("run")
 
+    @unittest.skipUnless(importlib.util.find_spec("peft"), "needs peft")
+    def test_lora(self):
+        """Adapters of PEFT: a step has the frozen weights as well, so a run that begins with others continues with equal
+        losses; only trained parameters have moments."""
+        self.alone("run", lora=True)
+        wanted = self.losses("run")
+        trained = "layers.0.self_attn.q_proj.lora_A.default.weight"
+        with libdcp.Checkpoint(self.dir / "run") as step:
+            proof, moments = step.proof(), [name for name in step if name.startswith("/optimizer/exp_avg/")]
+        self.assertIn(f"/optimizer/exp_avg/base_model.model.model.{trained}", moments)
+        self.assertEqual([name for name in moments if "lora_" not in name and "modules_to_save" not in name], [])
+        self.alone("run", lora=True, resume=str(self.dir / "run" / "step-00000008"), seed=7)
+        for step, losses in self.losses("run").items():
+            self.assertEqual(losses, wanted[step] * (2 if step > 8 else 1))
+        with libdcp.Checkpoint(self.dir / "run") as step:
+            self.assertEqual(step.proof(), proof)
+
     def test_best_model(self):
         """The best step stays, whatever the limit, and is loaded at the end."""
         import torch

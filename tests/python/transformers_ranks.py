@@ -1,6 +1,6 @@
 """Trains under torchrun, or alone, for test_transformers.py: transformers_ranks.py SCRATCH NAME OPTIONS, a JSON object.
 
-Its members: fsdp; seed; dropout; resume, for train(); kill_at: the last rank kills itself as that step begins; callback
+Its members: fsdp; lora: train adapters of PEFT; seed; dropout; resume, for train(); kill_at: the last rank kills itself as that step begins; callback
 and args: options of the callback, and of TrainingArguments. Steps go to SCRATCH/NAME, losses to SCRATCH/NAME.losses.
 """
 
@@ -89,6 +89,10 @@ def make(scratch, name, options):
         force_fsdp(args)
     transformers.set_seed(options.get("seed", 3))
     model = transformers.LlamaForCausalLM(config)
+    if options.get("lora"):
+        import peft
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_dropout=0.1, target_modules=["q_proj", "v_proj"],
+                                                           modules_to_save=["lm_head"], task_type="CAUSAL_LM"))
     callback = libdcp.transformers.CheckpointCallback(scratch / name, **options.get("callback", {}))
     watch = Watch(kill_at=options.get("kill_at"))
     trainer = transformers.Trainer(model, args, train_dataset=Texts(1), eval_dataset=Texts(2),
