@@ -348,7 +348,9 @@ def failures(directory):
     dcp.save({"x": torch.arange(1000)}, storage_writer=Writer(steps, step=1))
     wrong = {"x": torch.ones(4), **({"y": {"z": object()}} if rank else {})}
     raised = expect(lambda: dcp.save(wrong, storage_writer=Writer(steps)), TypeError, libdcp.Error)
-    assert any("state['y']['z']" in str(failure) for failure in raised)
+    own, = (str(failure) for failure in raised if isinstance(failure, TypeError))
+    assert "state['y']['z']" in own, own
+    assert [str(failure) for failure in raised if isinstance(failure, libdcp.Error)] == [f"rank 1: TypeError: {own}"], raised
     shapes = {"x": torch.ones(4 + rank)}
     raised = expect(lambda: dcp.save(shapes, storage_writer=Writer(steps)), libdcp.Error)
     assert {failure.status.name for failure in raised} == {"MISMATCH"}

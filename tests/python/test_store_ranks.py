@@ -187,9 +187,10 @@ class Test(unittest.TestCase):
             with self.subTest(failures):
                 run = self.make(2, 1, 2)
                 found = pool.results(store_ranks.load, [(run, {}, mine) for mine in failures])
-                for (raised, steps), mine in zip(found, failures):
+                for rank, (raised, steps) in enumerate(found):
                     self.assertEqual(steps, [1, 2])
-                    self.assertEqual(raised[1], str(mine[0])) if mine else self.assertIn("failed with an exception", raised[1])
+                    mine, others = failures[rank], failures[1 - rank]
+                    self.assertEqual(raised[1], str(mine[0]) if mine else f"rank {1 - rank}: OSError: {others[0]}")
 
     def test_lost_saves(self):
         """The next save is made whichever ranks know of the lost one, and then all others know; unless all ranks
@@ -223,7 +224,7 @@ class Test(unittest.TestCase):
             answers = pool.results(store_ranks.open_store, [("s3://bucket" if rank == wrong else self.dir / "run",)
                                                             for rank in range(2)])
             self.assertIn("s3:// is not supported", answers[wrong][1])
-            self.assertIn(f"rank {wrong} failed", answers[1 - wrong][1])
+            self.assertEqual(answers[1 - wrong][1:3], (f"rank {wrong}: ValueError: {answers[wrong][1]}", libdcp.Status.ARG))
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_another_programs_checkpoint(self):

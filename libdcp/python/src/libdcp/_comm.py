@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _capi, _groups, _signals, _union
 from ._capi import lib
-from .errors import EarlierFailure, Error, Status, status_of
+from .errors import EarlierFailure, Error, Status
 
 T = TypeVar("T")
 
@@ -161,7 +161,8 @@ def working(group: Any) -> Iterator[Comm]:
 
 
 class Comm:
-    """A communicator; freed by :meth:`close`. ``alone``: for this process only, whatever groups exist.
+    """A communicator; freed by :meth:`close`. ``alone``: for this process only, whatever groups exist. If ``group`` is
+    a group of :mod:`libdcp._groups`, the caller closes that afterwards.
 
     Calls that pass it to the library must be inside a :class:`libdcp._signals.Shield`, since the library then calls
     Python functions."""
@@ -170,6 +171,7 @@ class Comm:
         found = None if alone else _groups.find(group)
         handle = c.c_void_p()
         self._key = 0
+        self._owns_group = found is not group
         self._failed: list[BaseException] = []  # raised by the group and its duplicates
         self._has_told = False
         self.threads = found is None or found.threads  # whether other threads than this one can use it
@@ -303,38 +305,42 @@ class Comm:
         return int(words[0])
 
     def agree(self, failure: BaseException | None) -> None:
-        """Raises this rank's failure, and on the other ranks an error that reports it. Collective.
+        """Returns if no rank has failed; otherwise raises an exception on all ranks. Collective.
+
+        Args:
+            failure: this rank's exception; None: it has not failed.
 
         Raises:
-            libdcp.Error: with the status of the first rank that failed.
+            BaseException: this rank's failure, even if the group fails, too.
+            libdcp.Error: on ranks that have not failed: the first rank that has, with the text and the status of its
+                failure.
         """
-        word = _NONE if failure is None else self.rank << 8 | -status_of(failure)
-        words = np.array([word], np.uint64)
-        code = _guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key) if self._key else 0
-        if failure is not None:
-            raise failure
-        self._check(code)
-        if words[0] != _NONE:
-            first, status = divmod(int(words[0]), 256)
-            raise Error(f"rank {first} failed with an exception, which that rank has raised", status=Status(-status),
-                        rank=first, ranks=(first,))
+        try:
+            self.agree_on([], 0, failure)
+        except BaseException:
+            if failure is not None:
+                raise failure
+            raise
 
     def close(self) -> None:
         if self.handle:
             lib.comm_destroy(self.handle)
             self.handle = c.c_void_p()
         if self._key:
-            _used.pop(self._key).group.close()
+            used = _used.pop(self._key)
             self._key = 0
+            if self._owns_group:
+                used.group.close()
 
 
 def attempted(comm: Comm, function: Callable[[], T]) -> T:
-    """The function's result on this rank. If it fails on one rank, all raise an error. Collective."""
+    """Returns the function's result on this rank, if no rank's function has raised an exception; otherwise fails on all
+    ranks, as :meth:`Comm.agree` does. Collective, and to be called inside a :class:`libdcp._signals.Shield`."""
     made: list[T] = []
     failure = None
     try:
         made.append(_signals.interruptible(function))
     except BaseException as e:
         failure = e
-    comm.agree_on([], 0, failure)
+    comm.agree(failure)
     return made[0]

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from ._groups import Alone, TorchGroup
-from ._union import Ranks
 from .errors import Error, Status
 
 Plan = TypeVar("Plan", bound=Any)
+Ranks = TorchGroup | Alone
 
 
 def own_rank() -> int:

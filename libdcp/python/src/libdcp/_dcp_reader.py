@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,11 @@ from torch.futures import Future
 
 from . import _arrays, _calls, _dcp_ranks, _dcp_state, _options, _paths
 from ._arrays import Piece, Shard
-from ._comm import working
+from ._comm import attempted, working
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import loads_by_default, variable_of_torch
 from ._options import Engine, Progress
-from ._union import attempt
 from .checkpoint import Checkpoint
 from .errors import Error, Status
 
@@ -102,8 +102,8 @@ class Reader(StorageReader):
         assert self._checkpoint is not None and self._stored is not None
         load = _Load(self._stored)
         try:
-            with working(group := _dcp_ranks.group_of(plan.storage_data)) as comm:
-                attempt(group, lambda: load.collect(plan, planner))
+            with closing(_dcp_ranks.group_of(plan.storage_data)) as group, working(group) as comm:
+                attempted(comm, lambda: load.collect(plan, planner))
                 whole = _dcp_state.by_path(load.tensors)
                 if not comm.all(not whole):
                     _calls.load_path(comm, self._checkpoint.path, whole, self._options)

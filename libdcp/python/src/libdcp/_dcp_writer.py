@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.metadata import Metadata
@@ -17,7 +18,7 @@ from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import saves_by_default, variable_of_torch
 from ._options import Report, SaveKeywords
-from ._union import Ranks, attempt
+from ._comm import attempted, working
 from .checkpoint import Checkpoint
 from .store import Store
 
@@ -95,14 +96,12 @@ class Writer(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         wrapper, self._wrapper = self._wrapper, None
         with _signals.Shield():
-            group = _dcp_ranks.group_without_plans(*wrapper) if wrapper else _dcp_ranks.group_of(plan.storage_data)
-            try:
-                state, inside = attempt(group, lambda: self._of_plan(plan, planner))
-            except BaseException:
-                group.close()
-                raise
-            added = {_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {}
-            self._save(group, state, {**self._json, **added})
+            with closing(_dcp_ranks.group_without_plans(*wrapper) if wrapper else
+                         _dcp_ranks.group_of(plan.storage_data)) as group:
+                with working(group) as comm:
+                    state, inside = attempted(comm, lambda: self._of_plan(plan, planner))
+                added = {_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {}
+                self._save(group, state, {**self._json, **added})
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done
@@ -113,7 +112,7 @@ class Writer(StorageWriter):
                              "dict")
         return _dcp_state.of_plan(plan, planner)
 
-    def _save(self, group: Ranks, state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:
+    def _save(self, group: _dcp_ranks.Ranks, state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:
         with Store(self._place.directory, group=group, keep=self._keep, replace=self._replace) as store:
             if self._continue_from is not None:
                 store.continue_from(self._continue_from)

@@ -12,16 +12,13 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from . import _signals, _words
-from ._groups import MIN, SUM, Alone, Group
+from . import _words
+from ._groups import MIN, SUM, Group
 from .errors import Error, Status
-
-Ranks = Group | Alone
-T = TypeVar("T")
 
 Keys = tuple[Any, ...]
 Trail = tuple[str, ...]  # texts of keys
@@ -338,7 +335,7 @@ def _unite(group: Group, parts: Sequence[Part]) -> None:
         part.n_differing = n
 
 
-def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
+def agree(group: Group, parts: Sequence[Part] | None, n: int) -> int | None:
     """Unites parts if ranks have different ones. Collective.
 
     Args:
@@ -351,8 +348,6 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
     Raises:
         libdcp.Error: STATE: the union failed on a rank.
     """
-    if isinstance(group, Alone):
-        return 0 if parts is None else None
     failed, differ = _compare(group, parts or (), n, parts is None)
     if failed != _NONE:
         return failed
@@ -360,24 +355,3 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
     if differing:
         _unite(group, differing)
     return None
-
-
-def attempt(group: Ranks, function: Callable[[], T]) -> T:
-    """The function's result on this rank. Collective, and to be called inside a :class:`libdcp._signals.Shield`.
-
-    Raises:
-        BaseException: the function's exception on this rank.
-        libdcp.Error: STATE: it raised one only on other ranks.
-    """
-    failure = None
-    try:
-        made = _signals.interruptible(function)
-    except BaseException as e:
-        failure = e
-    failed = agree(group, [] if failure is None else None, 0)
-    if failure is not None:
-        raise failure
-    if failed is not None:
-        raise Error(f"rank {failed} has failed before the others could begin; its own error says why",
-                    status=Status.STATE, rank=failed)
-    return made

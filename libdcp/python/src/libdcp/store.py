@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from . import _calls, _capi, _checked, _directory, _locks, _options, _paths, _signals
 from ._calls import Loaded
-from ._comm import Comm, working
+from ._comm import Comm, attempted, working
 from ._directory import Directory, Pin, step_path, steps
 from ._layout import Layout
 from ._options import LoadKeywords, Report, SaveKeywords
@@ -33,19 +33,6 @@ log = logging.getLogger("libdcp")
 T = TypeVar("T")
 
 __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
-
-
-def _agreed(comm: Comm, make: Callable[[], T]) -> T:
-    """Returns the function's result; an exception on one rank is raised there, and reported on the others.
-    Collective."""
-    failure, made = None, None
-    try:
-        made = make()
-    except Exception as e:
-        failure = e
-    comm.agree(failure)
-    assert made is not None
-    return made
 
 
 def _agree_on_step(comm: Comm, step: int | None, fall_back: bool) -> None:
@@ -195,7 +182,7 @@ class Store:
             if own:
                 raise ValueError(f"stores of a list have their own {' and '.join(own)}: see libdcp.Tier")
             return "", options
-        place, options = _agreed(self._comm, check)
+        place, options = attempted(self._comm, check)
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
         if is_list:
             return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"],
@@ -420,7 +407,7 @@ class Store:
                     raise earlier
                 given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
                 return given["step"], given["fall_back"], _options.checked_load(options)
-            number, falls_back, own = _agreed(self._comm, check)
+            number, falls_back, own = attempted(self._comm, check)
             _agree_on_step(self._comm, number, falls_back)
             loaded = self._backend.load(state, number, falls_back, own)
             self._backend.continue_from(loaded["step"])
@@ -474,7 +461,7 @@ class Store:
                 if earlier:
                     raise earlier
                 return _checked.step(step)
-            self._directory("remove").remove(_agreed(self._comm, check))
+            self._directory("remove").remove(attempted(self._comm, check))
 
     def pin(self, step: int) -> Pin:
         """Keeps a step of a directory, whatever ``keep`` says, until the result is released; meanwhile :meth:`remove`
@@ -689,7 +676,7 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             place = _paths.given(path, "path", "libdcp.load(path, state)")
             given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
             return place, given["step"], given["fall_back"], _options.checked_load(options)
-        place, number, falls_back, own = _agreed(comm, check)
+        place, number, falls_back, own = attempted(comm, check)
         comm.warn_of_paths(place)
         _agree_on_step(comm, number, falls_back)
         return _directory.load(comm, place, state, number, falls_back, own)
