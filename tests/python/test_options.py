@@ -98,7 +98,8 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 1, {"w": np.ones(2)}, json=good)
         for member, kind, said in [
                 (float("nan"), ValueError, "json['x'][0]: nan is no number of JSON"), (10**30, ValueError, "is outside -2^63 to 2^64 - 1"),
-                ("\ud800", ValueError, "has surrogates"), (np.ones(2), TypeError, "json['x'][0]: JSON has no ndarray"),
+                ("\ud800", ValueError, "contains NUL or surrogates"), ("a\0", ValueError, "contains NUL or surrogates"),
+                (np.ones(2), TypeError, "json['x'][0]: JSON has no ndarray"),
                 ({1, 2}, TypeError, "JSON has no set"), ({(1,): 2}, TypeError, "json['x'][0]: the key (1,) is no text")]:
             with self.subTest(said), self.assertRaises(kind) as caught:
                 libdcp.save(self.dir, 2, {"w": np.ones(2)}, json={"x": [member]})

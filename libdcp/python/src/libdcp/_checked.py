@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ._words import is_text
+
 Rule = Callable[[str, Any], Any]  # arguments: an option's name and value; returns the value to use
 
 LAYOUTS = ("global", "sharded")
@@ -66,7 +68,7 @@ def _word(names: tuple[str, ...]) -> Rule:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _of_type(name, value, "a text")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+    if not is_text(value):
         raise ValueError(f"{name}: {_shown(value)} contains a character that no name can contain")
     return value
 
@@ -118,7 +120,8 @@ def _check_json(name: str, value: Any) -> None:
         for i, inner in enumerate(value):
             _check_json(f"{name}[{i}]", inner)
     elif isinstance(value, str):
-        _check_text(name, value)
+        if not is_text(value):
+            raise ValueError(f"{name}: {_shown(value)} contains NUL or surrogates; save it in the state")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{name}: {value} is no number of JSON; save it in the state")
@@ -127,13 +130,6 @@ def _check_json(name: str, value: Any) -> None:
             raise ValueError(f"{name}: {_shown(value)} is outside -2^63 to 2^64 - 1; save it in the state")
     elif value is not None:
         raise TypeError(f"{name}: JSON has no {type(value).__name__}; save it in the state")
-
-
-def _check_text(name: str, value: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name}: {_shown(value)} has surrogates, which UTF-8 does not have") from None
 
 
 def _members(name: str, value: Any) -> Any:

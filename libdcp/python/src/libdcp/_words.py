@@ -121,16 +121,13 @@ def _in_order(words: Iterable[Any]) -> list[Any]:
     return sorted(words, key=lambda word: json.dumps(word, sort_keys=True))
 
 
-def _is_text(value: str) -> bool:
-    """Returns true if a JSON text can contain it."""
-    return value.isascii() and "\0" not in value or _has_words(value)
-
-
-def _has_words(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Returns true if a JSON text, or a name, can contain it: it has neither NUL nor surrogates, which UTF-8 lacks."""
     try:
-        return b"\0" not in value.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return "\0" not in value
 
 
 def is_tag(key: Any) -> bool:
@@ -272,7 +269,7 @@ class Encoder:
         return value if math.isfinite(value) else {FLOAT: str(value)}
 
     def _text(self, value: str, keys: tuple[Any, ...]) -> Any:
-        return value if _is_text(value) else tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
+        return value if is_text(value) else tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
 
     def _datetime(self, value: datetime.datetime, keys: tuple[Any, ...]) -> Any:
         if value.tzinfo is not None and type(value.tzinfo) is not datetime.timezone or value.fold:
@@ -345,7 +342,7 @@ class Encoder:
 
     def key(self, key: Any, keys: tuple[Any, ...]) -> Any:
         """The word of a key of the mapping to which the keys lead."""
-        if type(key) is str and _is_text(key):
+        if type(key) is str and is_text(key):
             return key
         try:
             return _key_encoder(self).word(key, ())
