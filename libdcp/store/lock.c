@@ -441,16 +441,18 @@ int store_lock_check_name(store_lock *lock, dcp_error *err) {
     return core_fail_path(check_writer(lock, err), lock->dir, err);
 }
 
-/* Returns false in a process that was forked since the lock was acquired. */
-static bool is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
+int store_lock_check_opener(const char *dir, int64_t opener, dcp_error *err) {
+    if (opener == getpid()) return DCP_OK;
+    core_fail(err, DCP_ERR_STATE,
+              "%s was opened by process %ld, from which this process was forked: each process must "
+              "open its own stores",
+              dir, (long)opener);
+    return core_fail_path(DCP_ERR_STATE, dir, err);
+}
 
 static int check_all(store_lock *lock, dcp_error *err) {
-    if (!is_own(lock))
-        return core_fail(err, DCP_ERR_STATE,
-                         "%s was opened by process %ld, from which this process was forked: each "
-                         "process must open its own stores",
-                         lock->dir, (long)lock->self.process.pid);
-    const int status = check_path(lock, err);
+    int status = store_lock_check_opener(lock->dir, lock->self.process.pid, err);
+    if (!status) status = check_path(lock, err);
     return status ? status : check_writer(lock, err);
 }
 
@@ -475,7 +477,7 @@ bool store_lock_is_contested(const store_lock *lock) { return lock->is_contested
 void store_lock_release(store_lock *lock) {
     store_writer now;
     if (!lock) return;
-    if (is_own(lock) && lock->file) {
+    if (lock->file && lock->self.process.pid == getpid()) {
         lock->self.has_ended = true;
         if (read_current(lock->dir_fd, &now) == 0 && strcmp(now.id, lock->self.id) == 0)
             write_name(lock, lock->file->fd);

@@ -67,6 +67,9 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
  * DCP_ERR_STATE: this process was forked from the one that took the store. */
 int store_lock_check(store_lock *lock, dcp_error *err);
 
+/* Returns DCP_ERR_STATE unless this process is `opener`, which opened the store in `dir`. */
+int store_lock_check_opener(const char *dir, int64_t opener, dcp_error *err);
+
 /* Like store_lock_check, but does not check the path, nor whether this process was forked. Used
  * once a change to the directory is complete, wherever the directory is. */
 int store_lock_check_name(store_lock *lock, dcp_error *err);

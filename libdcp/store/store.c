@@ -84,11 +84,7 @@ bool store_leads(const dcp_store *store) { return store->comm->rank == store->le
 bool store_is_own(const dcp_store *store) { return store->process == getpid(); }
 
 int store_check_own(const dcp_store *store, dcp_error *err) {
-    if (store_is_own(store)) return DCP_OK;
-    return core_fail_at(err, DCP_ERR_STATE, store->dir,
-                        "was opened by process %ld, from which this process was forked: each "
-                        "process must open its own stores",
-                        (long)store->process);
+    return store_lock_check_opener(store->dir, store->process, err);
 }
 
 void store_wait_for_save(dcp_store *store) {
