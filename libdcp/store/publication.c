@@ -312,16 +312,16 @@ static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
 /* Collective: when all leaders have cleared the way, they give the step its name. The agreement in
  * between is omitted if there is only one leader, or if all ranks know that there is nothing to
  * clear. */
-static int give_name(dcp_store *store, renaming *r, store_retention *kept, dcp_error *err) {
+static int give_name(dcp_store *store, renaming *r, store_retention *own, dcp_error *err) {
     const bool leads = store_leads(store);
     int status = DCP_OK;
     if (leads && (store->nodes == 1 || store->clears_way)) status = clear_way(store, r, err);
     if (store->nodes > 1 && store->clears_way) status = comm_agree(store->comm, status, err);
     if (status == DCP_OK && leads) status = make_visible(store, r, err);
-    if (status == DCP_OK && store->nodes > 1) store_retain_list(store, kept);
+    if (status == DCP_OK && store->nodes > 1) store_retain_list(store, own);
     comm_vote v = {0};
-    comm_vote_all(&v, &kept->is_listed);
-    comm_vote_equal(&v, kept->takes_part, &kept->fingerprint, &kept->are_same);
+    comm_vote_all(&v, &own->is_listed);
+    comm_vote_equal(&v, own->takes_part, &own->fingerprint, &own->are_same);
     return comm_vote_run(store->comm, &v, status, err);
 }
 
@@ -335,11 +335,11 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
 
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
-    store_retention kept = {.is_listed = true};
+    store_retention own = {.is_listed = true};
     store->save_number++;
-    int status = give_name(store, &r, &kept, err);
+    int status = give_name(store, &r, &own, err);
     if (status != DCP_OK) {
-        free(kept.steps);
+        free(own.steps);
         if (status == DCP_ERR_COMM)
             return core_fail_add(status, err,
                                  "; other ranks may know that step %llu is saved in %s: the next "
@@ -355,9 +355,9 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     store->has_unread = false;
     store->newest_intact = step;
     store->has_intact = true;
-    if (store->nodes == 1) store_retain_list(store, &kept);
-    status = store_retain(store, step, &kept, err);
-    free(kept.steps);
+    if (store->nodes == 1) store_retain_list(store, &own);
+    status = store_retain(store, step, &own, err);
+    free(own.steps);
     store_remove_released(store);
     return status;
 }

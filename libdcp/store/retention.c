@@ -1,5 +1,3 @@
-/* A recycled file is recognised by its inode number and the time of its last change. So a file that
- * was changed meanwhile is not used. */
 #include "store/retention.h"
 
 #include <errno.h>
@@ -27,6 +25,11 @@
 #include "io/file.h"
 #include "store/directory.h"
 #include "store/lock.h"
+
+/* Recycled files.
+ *
+ * A recycled file is recognised by its inode number and the time of its last change. So a file that
+ * was changed meanwhile is not used. */
 
 void store_recycle_record(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
     store_written *mark = &store->marks[store->n_marks++ % STORE_WRITTEN];
@@ -60,7 +63,7 @@ bool store_recycle_reuse(dcp_store *store, const char *name, uint64_t pages, con
 }
 
 /* Returns true if this rank has written files of the step, so they can be recycled. */
-static bool store_recycle_is_written(const dcp_store *store, uint64_t step) {
+static bool has_written(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (store->marks[i].step == step) return true;
     return false;
@@ -72,7 +75,7 @@ void store_recycle_remove(dcp_store *store) {
     if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, folder);
 }
 
-/* Which steps remain, and how the others are removed.
+/* The removal of steps.
  *
  * A step loses its name, durably, before any of its files is removed, so a folder with a step's
  * name is complete at every moment. */
@@ -87,12 +90,12 @@ int store_move_to_writer_folder(dcp_store *store, const char *name, const char *
 }
 
 /* Returns DCP_ERR_BUSY if this entry is a step that a reader holds. */
-static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+static int check_unheld(void *ctx, DIR *dir, const struct dirent *e, dcp_error *err) {
     const dcp_store *store = ctx;
     bool is_folder;
-    int status = io_entry_is_folder(of, e->d_name, e, &is_folder, err);
+    int status = io_entry_is_folder(dir, e->d_name, e, &is_folder, err);
     if (status || !is_folder || e->d_name[0] == '.') return status;
-    return format_hold_is_held(dirfd(of), e->d_name)
+    return format_hold_is_held(dirfd(dir), e->d_name)
                ? core_fail_at(err, DCP_ERR_BUSY, store->dir, "a reader holds %s", e->d_name)
                : DCP_OK;
 }
@@ -148,11 +151,11 @@ typedef struct sweeping {
     const char *folder, *start;
 } sweeping;
 
-static int remove_released_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+static int remove_released_entry(void *ctx, DIR *dir, const struct dirent *e, dcp_error *err) {
     const sweeping *s = ctx;
     char path[STORE_WRITER_FOLDER_PATH + NAME_MAX];
     dcp_error why;
-    (void)of, (void)err;
+    (void)dir, (void)err;
     if (strncmp(e->d_name, s->start, strlen(s->start)) != 0) return DCP_OK;
     snprintf(path, sizeof path, "%s%s", s->folder, e->d_name);
     if (store_remove_trash(s->store, path, &why))
@@ -192,27 +195,28 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
                   step->name);
         return DCP_OK;
     }
-    int status = claim && store_recycle_is_written(store, step->step)
-                     ? recycle_step(store, step, err)
-                     : store_discard(store, step->name, err);
+    int status = claim && has_written(store, step->step) ? recycle_step(store, step, err)
+                                                         : store_discard(store, step->name, err);
     format_hold_unclaim(claim);
     return status;
 }
 
+/* The newest steps. */
+
 /* Does what store_newest does, with `steps` as the leader's own list, in ascending order; other
- * ranks have none.
+ * ranks have none. Collective, unless all nodes are known to have the same steps.
  *
  * A step that some node lacks can't be the result. So if the nodes' newest steps differ, the search
  * continues at the lowest of them. */
-static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
-                            bool *found, dcp_error *err) {
+static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, bool are_same,
+                            uint64_t *step, bool *found, dcp_error *err) {
     for (uint64_t limit = *step;;) {
         comm_vote v = {0};
         uint64_t next = format_list_newest_below(steps, n, limit);
         bool is_same = true;
         int status = DCP_OK;
         comm_vote_equal(&v, store_leads(store), &next, &is_same);
-        if (store->nodes > 1) status = comm_vote_run(store->comm, &v, DCP_OK, err);
+        if (!are_same) status = comm_vote_run(store->comm, &v, DCP_OK, err);
         if (status) return status;
         *found = next > 0;
         if (next == 0) return DCP_OK;
@@ -227,9 +231,10 @@ int store_newest(dcp_store *store, dcp_step **steps, size_t *n, uint64_t *step, 
     *steps = NULL;
     *n = 0;
     *found = false;
+    const bool are_same = store->nodes == 1;
     int status = store_leads(store) ? dcp_steps_list(store->dir, steps, n, err) : DCP_OK;
-    if (store->nodes > 1) status = comm_agree(store->comm, status, err);
-    return status ? status : find_newest_step(store, *steps, *n, step, found, err);
+    if (!are_same) status = comm_agree(store->comm, status, err);
+    return status ? status : find_newest_step(store, *steps, *n, are_same, step, found, err);
 }
 
 uint64_t store_newest_limit(const dcp_store *store) {
@@ -240,18 +245,14 @@ uint64_t store_newest_limit(const dcp_store *store) {
 /* Of the steps that are complete on every node, finds the newest `keep` ones, and sets *oldest to
  * the oldest of these. Sets *found to false if there are fewer, or if the newest step is not
  * `published`. Collective, unless all nodes are known to keep the same steps. */
-static int find_oldest_to_keep(dcp_store *store, const store_retention *k, uint64_t published,
+static int find_oldest_to_keep(dcp_store *store, const store_retention *own, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {
-    const bool are_same = store->nodes == 1 || (k->is_listed && k->are_same);
+    const bool are_same = store->nodes == 1 || (own->is_listed && own->are_same);
     int status = DCP_OK;
     *found = true;
     *oldest = UINT64_MAX;
     for (uint32_t i = 0; i < store->options.keep && *found && !status; i++) {
-        uint64_t own = are_same ? format_list_newest_below(k->steps, k->n, *oldest) : 0;
-        if (!are_same)
-            status = find_newest_step(store, k->steps, k->n, oldest, found, err);
-        else if ((*found = own > 0))
-            *oldest = own - 1;
+        status = find_newest_step(store, own->steps, own->n, are_same, oldest, found, err);
         if (i == 0 && *oldest != published) *found = false;
     }
     return status;
@@ -276,7 +277,9 @@ void store_retain_list(dcp_store *store, store_retention *out) {
     out->fingerprint = raw;
 }
 
-/* Each of the other stores of a list may be filled from this store, and each filling uses one pin.
+/* Pins.
+ *
+ * Each of the other stores of a list may be filled from this store, and each filling uses one pin.
  * Another pin is for the marked step, and one more for the next marked step while the mark
  * changes. */
 enum { PINS = DCP_MAX_TIERS + 1 };
@@ -329,6 +332,9 @@ bool store_is_pinned(const dcp_store *store, uint64_t step) {
     return is_pinned;
 }
 
+/* Steps that policies keep in addition to the newest ones: multiples of keep_every, and by what a
+ * step's about.json says, one per keep_seconds and the keep_best ones. */
+
 int store_retention_check(const dcp_store_options *o, dcp_error *err) {
     const bool adds = o->keep_every || o->keep_seconds || o->keep_best;
     if (adds && o->keep == 0)
@@ -343,13 +349,11 @@ int store_retention_check(const dcp_store_options *o, dcp_error *err) {
     return core_option_check_text("keep_metric", o->keep_metric, err);
 }
 
-/* Steps that remain in addition to the newest ones, because of their time or metric. */
-
 /* A complete step, with what its about.json says. */
 typedef struct candidate {
     uint64_t step;
     bool has_time, has_metric;
-    bool remains;
+    bool is_kept;
     int64_t time; /* seconds since 1970 */
     double metric;
 } candidate;
@@ -364,7 +368,7 @@ static bool parse_time(const char *text, int64_t *seconds) {
 }
 
 /* A damaged or missing about.json has neither a time nor a metric. A step with an about.json that
- * can't be read at the moment remains. */
+ * can't be read at the moment is kept. */
 static void read_candidate(const dcp_store *store, const char *name, candidate *c) {
     char path[PATH_MAX];
     json_t *about = NULL;
@@ -372,7 +376,7 @@ static void read_candidate(const dcp_store *store, const char *name, candidate *
     snprintf(path, sizeof path, "%s/%s", store->dir, name);
     const int status = format_about_parse(path, &about, &why);
     if (core_fail_is_unread(status)) {
-        c->remains = true;
+        c->is_kept = true;
         store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
     }
     const char *metric = store->options.keep_metric;
@@ -383,65 +387,70 @@ static void read_candidate(const dcp_store *store, const char *name, candidate *
     json_decref(about);
 }
 
-/* The candidates are in ascending order. The distances are absolute, so a clock that was wrong for
- * a while makes no gap. */
-static void mark_spaced(candidate *list, size_t n, uint64_t seconds) {
+/* Keeps the first step, and each that was saved at least `seconds` before or after the last one
+ * kept. The candidates are in ascending order. The distances are absolute, so a clock that was
+ * wrong for a while makes no gap. */
+static void keep_spaced(candidate *list, size_t n, uint64_t seconds) {
     const candidate *last = NULL;
     for (size_t i = 0; i < n && seconds; i++) {
         candidate *c = &list[i];
         if (!c->has_time || (last && (uint64_t)llabs(c->time - last->time) < seconds)) continue;
-        c->remains = true;
+        c->is_kept = true;
         last = c;
     }
 }
 
-static void mark_best(candidate *list, size_t n, uint32_t best, bool highest) {
-    for (uint32_t marked = 0; marked < best; marked++) {
+/* Of equal metrics, the newest is the best. */
+static void keep_best(candidate *list, size_t n, uint32_t best, bool highest) {
+    for (uint32_t kept = 0; kept < best; kept++) {
         candidate *found = NULL;
         for (candidate *c = list; c < list + n; c++)
             if (c->has_metric &&
                 (!found || (highest ? c->metric >= found->metric : c->metric <= found->metric)))
                 found = c;
         if (!found) return;
-        found->remains = true;
+        found->is_kept = true;
         found->has_metric = false; /* the next round searches among the others */
     }
 }
 
-/* Sets *out to all steps, as twice their numbers, plus 1 for those that remain. The caller frees
- * it. */
-static int choose_steps(const dcp_store *store, const store_retention *k, uint64_t **out,
-                        uint64_t *n_out, dcp_error *err) {
+static bool uses_about(const dcp_store_options *o) { return o->keep_seconds || o->keep_best; }
+
+/* Sets *out to the numbers of the complete steps that neither keep_seconds nor keep_best keeps. The
+ * caller frees it. */
+static int list_unkept(const dcp_store *store, const store_retention *own, uint64_t **out,
+                       uint64_t *n_out, dcp_error *err) {
     const dcp_store_options *options = &store->options;
-    candidate *list = calloc(k->n + 1, sizeof *list);
-    uint64_t *steps = malloc((k->n + 1) * sizeof *steps);
-    size_t n = 0;
-    *out = steps;
-    if (!list || !steps) {
+    candidate *list = calloc(own->n + 1, sizeof *list);
+    *out = malloc((own->n + 1) * sizeof **out);
+    if (!list || !*out) {
         free(list);
-        return core_fail_memory(err, k->n * sizeof *list);
+        return core_fail_memory(err, own->n * sizeof *list);
     }
-    for (size_t i = 0; i < k->n; i++) {
-        if (k->steps[i].kind != DCP_STEP_COMPLETE) continue;
-        list[n].step = k->steps[i].step;
-        read_candidate(store, k->steps[i].name, &list[n++]);
+    size_t n = 0;
+    for (size_t i = 0; i < own->n; i++) {
+        if (own->steps[i].kind != DCP_STEP_COMPLETE) continue;
+        list[n].step = own->steps[i].step;
+        read_candidate(store, own->steps[i].name, &list[n++]);
     }
-    mark_spaced(list, n, options->keep_seconds);
-    mark_best(list, n, options->keep_best, options->keep_highest != 0);
-    for (size_t i = 0; i < n; i++) steps[(*n_out)++] = list[i].step << 1 | list[i].remains;
+    keep_spaced(list, n, options->keep_seconds);
+    keep_best(list, n, options->keep_best, options->keep_highest != 0);
+    for (size_t i = 0; i < n; i++)
+        if (!list[i].is_kept) (*out)[(*n_out)++] = list[i].step;
     free(list);
     return DCP_OK;
 }
 
-/* Collective if there are several nodes: rank 0's choice is that of all ranks. */
-static int agree_on_choice(dcp_store *store, const store_retention *k, uint64_t **out, uint64_t *n,
-                           dcp_error *err) {
+/* Does what list_unkept does, if a policy is set that reads about.json. Collective if there are
+ * several nodes: all ranks use rank 0's list. */
+static int agree_on_unkept(dcp_store *store, const store_retention *own, uint64_t **out,
+                           uint64_t *n, dcp_error *err) {
     const bool decides = store->comm->rank == 0;
     int status = DCP_OK;
     *out = NULL;
     *n = 0;
-    if (!store->options.keep_seconds && !store->options.keep_best) return DCP_OK;
-    if (decides) status = choose_steps(store, k, out, n, err);
+    if (!uses_about(&store->options)) return DCP_OK;
+    if (decides) status = list_unkept(store, own, out, n, err);
     if (store->nodes == 1) return status;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_broadcast(store->comm, n, sizeof *n, 0, err);
@@ -451,16 +460,18 @@ static int agree_on_choice(dcp_store *store, const store_retention *k, uint64_t 
     return status ? status : comm_broadcast(store->comm, *out, *n * sizeof **out, 0, err);
 }
 
-/* A step that rank 0's node lacks remains: the node may be new, and the step one of the best. */
-static bool is_chosen(const dcp_store *store, uint64_t step, const uint64_t *choice, uint64_t n) {
-    if (store->options.keep_every && step % store->options.keep_every == 0) return true;
+/* Returns true if a policy keeps the step. Keeps a step that rank 0's node lacks: the node may be
+ * new, and the step one of the best. */
+static bool is_kept_by_policy(const dcp_store_options *o, uint64_t step, const uint64_t *unkept,
+                              uint64_t n) {
+    if (o->keep_every && step % o->keep_every == 0) return true;
     for (uint64_t i = 0; i < n; i++)
-        if (choice[i] >> 1 == step) return choice[i] & 1;
-    return n > 0;
+        if (unkept[i] == step) return false;
+    return uses_about(o);
 }
 
-/* Returns true if retention removes the step, unless it is chosen. An abandoned step counts as
- * older than a complete one of the same number. */
+/* Returns true if the step is older than those that `keep` keeps, and nothing but a policy can keep
+ * it. An abandoned step counts as older than a complete one of the same number. */
 static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return false;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
@@ -469,23 +480,27 @@ static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t o
     return step->step < oldest;
 }
 
-int store_retain(dcp_store *store, uint64_t published, const store_retention *k, dcp_error *err) {
-    uint64_t oldest, *chosen = NULL, n = 0;
+int store_retain(dcp_store *store, uint64_t published, const store_retention *own, dcp_error *err) {
+    const dcp_store_options *options = &store->options;
+    uint64_t oldest, *unkept = NULL, n = 0;
     bool found;
-    dcp_error local;
-    if (store->options.keep == 0) return DCP_OK;
-    int status = find_oldest_to_keep(store, k, published, &oldest, &found, err);
-    if (!status) status = agree_on_choice(store, k, &chosen, &n, err);
-    for (size_t i = 0; i < k->n && !status && found; i++) {
-        const dcp_step *step = &k->steps[i];
+    dcp_error why;
+    if (options->keep == 0) return DCP_OK;
+    int status = find_oldest_to_keep(store, own, published, &oldest, &found, err);
+    if (!status) status = agree_on_unkept(store, own, &unkept, &n, err);
+    for (size_t i = 0; i < own->n && !status && found; i++) {
+        const dcp_step *step = &own->steps[i];
         if (!is_outlived(store, step, oldest)) continue;
-        if (step->kind == DCP_STEP_COMPLETE && is_chosen(store, step->step, chosen, n)) continue;
-        if (remove_step(store, step, &local) != DCP_OK)
-            store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
+        if (step->kind == DCP_STEP_COMPLETE && is_kept_by_policy(options, step->step, unkept, n))
+            continue;
+        if (remove_step(store, step, &why) != DCP_OK)
+            store_log(store, DCP_LOG_WARNING, "an old step stays: %s", why.message);
     }
-    free(chosen);
+    free(unkept);
     return status;
 }
+
+/* Setting later steps aside. */
 
 /* Moves the step through the writer's folder. Renames it directly if the user has no write
  * permission for the step's folder, and so can't move it into another folder. */
