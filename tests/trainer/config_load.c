@@ -206,9 +206,9 @@ static const struct {
      "data.sequence_length: null is possible only with data.type safetensors"},
     {"checkpoint.resume=autoo", "checkpoint.resume: there is no autoo; did you mean auto?"},
     {"checkpoint.stores=[{\"path\":\"ckpt/.\"}]",
-     "command line: checkpoint.stores[0].path: ckpt/. is checkpoint.dir, too"},
+     "command line: checkpoint.stores[0].path: ckpt/. is also checkpoint.dir;"},
     {"checkpoint.stores=[{\"path\":\"a\"},{\"path\":\"./a//\"}]",
-     "checkpoint.stores[0].path: a is checkpoint.stores[1].path, too"},
+     "checkpoint.stores[0].path: a is also checkpoint.stores[1].path;"},
     /* DeepSpeed's */
     {"fp16.enabled=true",
      "command line: fp16.enabled: true; fp16 is not implemented: set fp16.enabled=fa"},

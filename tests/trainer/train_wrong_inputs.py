@@ -159,8 +159,8 @@ def test_stores():
             ([{"path": "a", "redundancy": "rs(0)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
             ([{"path": "a", "redundancy": "rs(+3)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
             ([{"path": "a", "redundancy": "rs(3)x"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
-            ([{"path": "ckpt"}], ".path", "ckpt is checkpoint.dir, too", "a directory of its own"),
-            ([{"path": "a"}, {"path": "a"}], ".path", "a is checkpoint.stores[1].path, too", "a directory of its own"),
+            ([{"path": "ckpt"}], ".path", "ckpt is also checkpoint.dir", "its own directory"),
+            ([{"path": "a"}, {"path": "a"}], ".path", "a is also checkpoint.stores[1].path", "its own directory"),
             ([{"path": "a-{env:NO_DISK}"}], ".path", "NO_DISK is not set in the environment",
              "export it on all hosts")):
         dry("checkpoint.stores=" + json.dumps(entries, separators=(",", ":")), f"checkpoint.stores[0]{key}", *texts)

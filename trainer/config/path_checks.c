@@ -16,10 +16,11 @@
 #include "programs/arguments.h"
 #include "programs/fail.h"
 
-enum { SLIP = 2 }; /* up to this many edits count as a misspelling */
+/* A word that differs from a known one by at most this many edits counts as misspelled. */
+enum { MISSPELLING_EDITS = 2 };
 
-/* Moves *at past slashes and "." parts to the next part of a path. Returns that part's length; 0 at
- * the end of the path. */
+/* Moves *at past slashes and "." parts to the next part of a path. Returns that part's length, or 0
+ * at the end of the path. */
 static size_t next_part(const char **at) {
     size_t n = 1;
     do {
@@ -30,7 +31,7 @@ static size_t next_part(const char **at) {
     } while (1);
 }
 
-/* Returns true if `path` is `folder` or lies in it. Compares only the texts. */
+/* Returns true if `path` is `folder` or lies in it, according to their texts alone. */
 static bool lies_in(const char *path, const char *folder) {
     if ((*path == '/') != (*folder == '/')) return false;
     for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
@@ -41,24 +42,23 @@ static bool lies_in(const char *path, const char *folder) {
     return true;
 }
 
-static bool same_text(const char *a, const char *b) { return lies_in(a, b) && lies_in(b, a); }
-
-static bool same_place(const char *a, const char *b) {
+/* Returns true if the paths name the same directory, which need not exist. */
+static bool is_same_directory(const char *a, const char *b) {
     struct stat x, y;
-    if (same_text(a, b)) return true;
+    if (lies_in(a, b) && lies_in(b, a)) return true;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int check_apart(const config *c, dcp_error *err) {
+static int check_directories_differ(const config *c, dcp_error *err) {
     for (size_t j = 1; j < c->n_stores; j++)
         for (size_t i = 0; i < j; i++) {
-            if (!same_place(c->stores[i].path, c->stores[j].path)) continue;
+            if (!is_same_directory(c->stores[i].path, c->stores[j].path)) continue;
             char other[64] = "checkpoint.dir";
             if (j + 1 < c->n_stores)
                 snprintf(other, sizeof other, "checkpoint.stores[%zu].path", j);
             return core_fail(err, DCP_ERR_ARG,
-                             "checkpoint.stores[%zu].path: %.300s is %s, too; each store needs "
-                             "a directory of its own",
+                             "checkpoint.stores[%zu].path: %.300s is also %s; each store needs its "
+                             "own directory",
                              i, c->stores[i].path, other);
         }
     return DCP_OK;
@@ -72,7 +72,7 @@ static int check_resume(const config *c, dcp_error *err) {
         snprintf(word, sizeof word, "%.*s", length, at);
         at += length + (at[length] == '|');
         const size_t edits = program_word_distance(c->resume, word);
-        if (edits > 0 && edits <= SLIP)
+        if (edits > 0 && edits <= MISSPELLING_EDITS)
             return core_fail(err, DCP_ERR_ARG,
                              "checkpoint.resume: there is no %.300s; did you mean %s?", c->resume,
                              word);
@@ -80,21 +80,22 @@ static int check_resume(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Checks the parts in braces, which each rank replaces by its own values. here: also check that
- * this rank's environment has the variables. */
-static int check_braces(const char *key, const char *text, bool here, dcp_error *err) {
+/* Checks the parts of `text` that are in braces, which each rank replaces by its own values. If
+ * `on_rank` is true, also checks that this rank's environment has the variables. */
+static int check_braces(const char *key, const char *text, bool on_rank, dcp_error *err) {
     char name[256];
     size_t n;
     for (const char *at = text; at && (at = strchr(at, '{')); at += n) {
         n = strcspn(at, "}") + 1;
         if (strncmp(at, "{rank}", n) == 0 || strncmp(at, "{host}", n) == 0) continue;
         if (strncmp(at, "{env:", 5) != 0 || n < 7 || n > sizeof name || !at[n - 1])
-            return core_fail(err, DCP_ERR_ARG,
-                             "%s: %.300s: %.*s is unknown; only {rank}, {host} and {env:NAME}, a "
-                             "variable of the environment, may be in braces",
-                             key, text, at[n - 1] ? (int)n : (int)n - 1, at);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "%s: %.300s: %.*s is unknown; only {rank}, {host} and {env:NAME}, which "
+                "names an environment variable, are allowed in braces",
+                key, text, at[n - 1] ? (int)n : (int)n - 1, at);
         snprintf(name, sizeof name, "%.*s", (int)n - 6, at + 5);
-        const char *value = here ? getenv(name) : text;
+        const char *value = on_rank ? getenv(name) : text;
         if (!value || !*value)
             return core_fail(err, DCP_ERR_ARG,
                              "%s: %.300s: %s is not set in the environment; export it on all hosts",
@@ -103,20 +104,20 @@ static int check_braces(const char *key, const char *text, bool here, dcp_error 
     return DCP_OK;
 }
 
-static int check_all_braces(const config *c, bool here, dcp_error *err) {
+static int check_all_braces(const config *c, bool on_rank, dcp_error *err) {
     char key[64];
-    int status = check_braces("checkpoint.domain", c->domain, here, err);
+    int status = check_braces("checkpoint.domain", c->domain, on_rank, err);
     for (size_t i = 0; i + 1 < c->n_stores && !status; i++) {
         snprintf(key, sizeof key, "checkpoint.stores[%zu].path", i);
-        status = check_braces(key, c->stores[i].path, here, err);
+        status = check_braces(key, c->stores[i].path, on_rank, err);
         snprintf(key, sizeof key, "checkpoint.stores[%zu].domain", i);
-        if (!status) status = check_braces(key, c->stores[i].domain, here, err);
+        if (!status) status = check_braces(key, c->stores[i].domain, on_rank, err);
     }
     return status;
 }
 
 int config_paths_check(const config *c, dcp_error *err) {
-    int status = check_apart(c, err);
+    int status = check_directories_differ(c, err);
     if (status == DCP_OK) status = check_all_braces(c, false, err);
     return status == DCP_OK ? check_resume(c, err) : status;
 }
@@ -125,8 +126,8 @@ int config_paths_check_environment(const config *c, dcp_error *err) {
     return check_all_braces(c, true, err);
 }
 
-/* Returns true if the folder will exist once the stores' directories and their parents are made. */
-static bool will_be_made(const config *c, const char *folder) {
+/* Returns true if the run creates the folder: a store's directory, or a parent of one. */
+static bool is_created_by_run(const config *c, const char *folder) {
     for (size_t i = 0; i < c->n_stores; i++)
         if (lies_in(c->stores[i].path, folder)) return true;
     return false;
@@ -148,7 +149,7 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
                          what, path);
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
-    if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;
+    if (!code || (code == ENOENT && is_created_by_run(c, folder))) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "%s: cannot open %.300s: %s; name a file that can be written", what, path,
                      strerror(code));
@@ -162,7 +163,7 @@ static bool is_refused(int failed) {
 
 /* Returns true, and sets errno, if `path` is on a file system such as /proc, where only the kernel
  * can create files. */
-static bool is_kernels(const char *path) {
+static bool is_of_kernel(const char *path) {
     static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
                                           CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};
     struct statfs fs;
@@ -172,9 +173,9 @@ static bool is_kernels(const char *path) {
     return false;
 }
 
-/* Returns true, and sets errno, if nothing can be created in an existing folder. */
+/* Returns true, and sets errno, if nothing can be created in the folder, which exists. */
 static bool is_closed_folder(const char *path) {
-    return is_refused(access(path, W_OK | X_OK)) || is_kernels(path);
+    return is_refused(access(path, W_OK | X_OK)) || is_of_kernel(path);
 }
 
 /* Returns true, and sets errno, if the store's directory cannot be used. */
@@ -183,7 +184,7 @@ static bool is_closed(const char *dir) {
     const int n = snprintf(path, sizeof path, "%s/.lock", dir);
     if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, true;
     if (is_refused(access(path, W_OK))) return true;
-    /* check the directory, or its nearest parent that exists */
+    /* The directory decides, or the nearest parent that exists. */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
         if (access(path, F_OK) == 0 || errno != ENOENT) return is_closed_folder(*path ? path : "/");
@@ -210,8 +211,9 @@ int config_paths_check_open(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns the number of failure domains that `domain` names for the ranks (NULL: their hosts). If
- * the name depends on the environment of each rank, returns the largest possible number. */
+/* Returns the number of failure domains that `domain` gives to the ranks. NULL means that each host
+ * is a domain. If the name depends on each rank's environment, returns the largest possible
+ * number. */
 static int count_domains(const char *domain, int hosts, int world) {
     if (!domain) return hosts;
     if (strstr(domain, "{rank}") || strstr(domain, "{env:")) return world;
@@ -229,7 +231,7 @@ int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *e
                              "failure domains, but they are in %d (%s); use more domains, a "
                              "redundancy that survives the loss of fewer domains, or no redundancy",
                              i, redundancy, needed, domains,
-                             domain ? "those that the key domain names" : "hosts");
+                             domain ? "which the key domain names" : "one per host");
     }
     return DCP_OK;
 }
