@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/sources.h"
+#include "config/lists.h"
 #include <dcp/save.h>
 #include <dcp/tier.h>
 
@@ -15,8 +15,6 @@ typedef enum config_schedule {
     SCHEDULE_COSINE,
     SCHEDULE_WSD,
 } config_schedule;
-
-#define STRIPE_UNIT 65536 /* stripe_bytes is a multiple of this */
 
 /* `tree` owns the strings. */
 typedef struct config {

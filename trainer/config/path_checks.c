@@ -11,8 +11,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "config/lists.h"
 #include "config/schema.h"
-#include "config/stores.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
 

@@ -13,10 +13,9 @@
 #include "config/deepspeed.h"
 #include "config/findings.h"
 #include "config/json_tree.h"
+#include "config/lists.h"
 #include "config/path_checks.h"
 #include "config/schema.h"
-#include "config/sources.h"
-#include "config/stores.h"
 #include "config/suggest.h"
 #include "programs/fail.h"
 

@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "config/json_tree.h"
-#include "config/sources.h"
-#include "config/stores.h"
+#include "config/lists.h"
 #include "programs/fail.h"
 
 #define KEY(name, kind, otherwise, what)                                                           \

@@ -7,7 +7,7 @@
 
 #include <dcp/error.h>
 
-#include "config/sources.h"
+#include "config/lists.h"
 #include "models/sample.h"
 
 enum { DATA_ANY_BATCH = 0 }; /* for a fixed batch: accept any size */

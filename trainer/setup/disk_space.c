@@ -15,8 +15,8 @@
 #include <dcp/store.h>
 
 #include "config/config.h"
+#include "config/lists.h"
 #include "config/path_checks.h"
-#include "config/stores.h"
 #include "optim/optim.h"
 #include "programs/fail.h"
 #include "programs/program.h"
