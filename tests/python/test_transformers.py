@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import libdcp
+import libdcp.hf
 
 from torchrun import torchrun
 from training_losses import read_losses
@@ -122,6 +123,30 @@ class Test(unittest.TestCase):
             self.assertEqual(losses, wanted[step] * (2 if step > 8 else 1))
         with libdcp.Checkpoint(self.dir / "run") as step:
             self.assertEqual(step.proof(), proof)
+
+        with self.assertRaisesRegex(libdcp.Error, "is of an adapter of PEFT"):
+            libdcp.hf.export(self.dir / "run", self.dir / "exported")
+
+    def test_list_of_stores(self):
+        """The faster store is lost, and the run continues from the other one. What needs a step's path is refused."""
+        stores = [libdcp.Tier(self.dir / "fast", keep=1), libdcp.Tier(self.dir / "slow", keep=4)]
+
+        def train(name, resume=None, **options):
+            with libdcp.Store(stores) as store:
+                return self.alone(name, resume, store=store, **options)
+        train("list")
+        wanted = self.losses("list")
+        self.assertEqual((libdcp.steps(self.dir / "fast"), libdcp.steps(self.dir / "slow")[-1]), ([20], 20))
+        shutil.rmtree(self.dir / "fast")
+        shutil.rmtree(self.dir / "slow" / "step-00000020")
+        first = libdcp.steps(self.dir / "slow")[-1]
+        train("list", True, seed=7)
+        for step, losses in self.losses("list").items():
+            self.assertEqual(losses, wanted[step] * (2 if step > first else 1))
+        for refused, resume, args in ("metric_for_best_model", True, {"metric_for_best_model": "loss"}), (
+                "resume_from_checkpoint=True", str(self.dir / "slow"), {}):
+            with self.assertRaisesRegex(ValueError, refused):
+                train("refused", resume, args=args)
 
     def test_best_model(self):
         """The best step stays, whatever the limit, and is loaded at the end."""

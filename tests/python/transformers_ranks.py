@@ -1,7 +1,7 @@
 """Trains under torchrun, or alone, for test_transformers.py: transformers_ranks.py SCRATCH NAME OPTIONS, a JSON object.
 
 Its members: fsdp; lora: train adapters of PEFT; seed; dropout; resume, for train(); kill_at: the last rank kills itself as that step begins; callback
-and args: options of the callback, and of TrainingArguments. Steps go to SCRATCH/NAME, losses to SCRATCH/NAME.losses.
+and args: options of the callback, and of TrainingArguments; store: instead of SCRATCH/NAME. Steps go to SCRATCH/NAME, losses to SCRATCH/NAME.losses.
 """
 
 import json
@@ -93,7 +93,7 @@ def make(scratch, name, options):
         import peft
         model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_dropout=0.1, target_modules=["q_proj", "v_proj"],
                                                            modules_to_save=["lm_head"], task_type="CAUSAL_LM"))
-    callback = libdcp.transformers.CheckpointCallback(scratch / name, **options.get("callback", {}))
+    callback = libdcp.transformers.CheckpointCallback(options.get("store", scratch / name), **options.get("callback", {}))
     watch = Watch(kill_at=options.get("kill_at"))
     trainer = transformers.Trainer(model, args, train_dataset=Texts(1), eval_dataset=Texts(2),
                                    callbacks=[callback, watch, Losses(scratch / f"{name}.losses")])

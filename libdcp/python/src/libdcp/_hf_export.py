@@ -6,6 +6,7 @@ import ctypes as c
 import fnmatch
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -28,6 +29,7 @@ log = logging.getLogger("libdcp")
 # The order of safetensors' own writer: larger types first, which keeps all elements aligned.
 _ORDER = ("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E8M0", "F8_E4M3", "F8_E5M2",
           "I8", "U8", "BOOL", "C128")
+_OF_PEFT = re.compile(r"\.(lora_\w+|base_layer|modules_to_save|original_module)\.")
 _FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0")
 # For each type that has infinity: numpy's type for its bits, and the bits of infinity.
 _INFINITE = {"F64": ("u8", 0x7ff << 52), "F32": ("u4", 0xff << 23), "F16": ("u2", 0x1f << 10),
@@ -92,6 +94,11 @@ def _items(checkpoint: Checkpoint, config: dict[str, Any] | None, dtype: str | N
         raise Error(f"{checkpoint.path}: has no tensor under {MODEL}: nothing to export", status=Status.NOT_FOUND,
                     path=checkpoint.path)
     names = [path.removeprefix(MODEL) for path in paths]
+    adapter = next(filter(_OF_PEFT.search, names), None)
+    if config is not None and adapter:
+        raise Error(f"{checkpoint.path}: {adapter} is of an adapter of PEFT, which the model of the configuration lacks: "
+                    "load the step into the model with its adapters, and save what merge_and_unload() returns",
+                    status=Status.MISMATCH, tensor=MODEL + adapter, path=checkpoint.path)
     # Without a configuration, wrappers' parts stay in the names.
     rename = _hf_names.unwrapper(names) if config is not None else lambda name: name
     sources: dict[str, str] = {}

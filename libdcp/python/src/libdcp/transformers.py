@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _names
-from ._directory import Pin
+from ._directory import Directory, Pin
 from ._options import SaveKeywords
 from ._paths import Path
 from ._training import Steps, Training
@@ -92,7 +92,8 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     Args:
         store_or_dir: a directory of steps, which ``train`` holds until its end; or a :class:`libdcp.Store`, whose own
-            ``keep`` takes the place of ``save_total_limit``.
+            ``keep`` takes the place of ``save_total_limit``; one of a list of stores cannot keep the best step, nor
+            take a path to resume from.
         save_async: a save returns once the state is copied; the next save, or the end of ``train``, raises its failure.
         copy_bytes: see :func:`libdcp.save_async`.
         options: of saves, see :func:`libdcp.save`.
@@ -119,6 +120,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         """Takes the place of the Trainer's method, ``own``."""
         _refuse_others(trainer)
         store = self._steps.store(trainer.args.save_total_limit)
+        _check_list(store, trainer.args, resume_from_checkpoint)
         if not resume_from_checkpoint and store.newest() is not None:
             raise ValueError(f"there are steps of an earlier run, up to {store.newest()}: pass resume_from_checkpoint=True "
                              "to train(), or another directory to libdcp.transformers.CheckpointCallback")
@@ -213,6 +215,17 @@ def _refuse_others(trainer: Any) -> None:
             raise ValueError(f"libdcp.transformers: not with {name}")
 
 
+def _check_list(store: Store, args: Any, resume_from_checkpoint: str | bool | None) -> None:
+    """Refuses what needs a step's path if the store is a list."""
+    if isinstance(store._backend, Directory):
+        return
+    if args.load_best_model_at_end or args.metric_for_best_model:
+        raise ValueError("libdcp.transformers: load_best_model_at_end and metric_for_best_model need one directory of steps, "
+                         "not a list of stores")
+    if isinstance(resume_from_checkpoint, str) and not _is_trainers(resume_from_checkpoint):
+        raise ValueError("libdcp.transformers: pass resume_from_checkpoint=True for a list of stores, not a path")
+
+
 def _is_trainers(path: str) -> bool:
     return os.path.isfile(os.path.join(path, _FILE))
 
@@ -246,7 +259,7 @@ def _prepare(store: Store, resumed: _Resumed) -> None:
                     status=Status.MISMATCH)
     resumed.has_rest, resumed.has_scaler = "optimizer" in members, "scaler" in members
     best = members[_STATE]["best_model_checkpoint"]
-    if best is not None:
+    if best is not None:  # there is one directory
         directory = os.path.dirname(os.path.realpath(resumed.path)) if resumed.step is None else os.path.dirname(store.path(0))
         members[_STATE]["best_model_checkpoint"] = os.path.join(directory, best)
     resumed.folder = tempfile.TemporaryDirectory(prefix="libdcp-trainer-")
