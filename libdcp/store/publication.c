@@ -141,7 +141,8 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
     store->found = (store_found){.exists = true,
                                  .is_absent = true,
                                  .sets_none_aside = !store->abandon_pending,
-                                 .newest = UINT64_MAX};
+                                 .newest = UINT64_MAX,
+                                 .intact = store->has_intact ? store->newest_intact + 1 : 0};
     store->has_tmp = false;
     tmp_path_of(store, step, tmp_path);
     if (!store_leads(store)) return DCP_OK;
@@ -165,6 +166,7 @@ static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_
         found->newest = any ? newest + 1 : 0;
         free(steps);
     }
+    if (found->newest < found->intact) found->newest = found->intact; /* some nodes may lack it */
     if (status == DCP_OK) status = check_free(store, step, found, err);
     return status == DCP_OK && !found->exists ? DCP_OK : comm_agree(store->comm, status, err);
 }
@@ -177,6 +179,7 @@ int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v,
         comm_vote_all(v, &found->is_absent);
         comm_vote_all(v, &found->sets_none_aside);
         comm_vote_equal(v, store_leads(store), &found->newest, &found->has_same_newest);
+        comm_vote_max(v, &found->intact, 1);
     }
     status = comm_vote_run(store->comm, v, status, err);
     return status || !has_nodes ? status : check_nodes(store, step, found, err);

@@ -37,6 +37,7 @@ enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
+    uint64_t run;    /* the lineage's id; 0: unknown */
     bool is_damaged; /* its about.json is missing or damaged, so nothing says to which save it
                         belongs */
 } node_step;
@@ -81,6 +82,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     s->is_damaged = false;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
     store_lineage_read(lineage, about, s->save >> WRITER_BITS);
+    s->run = lineage->id;
     json_decref(about);
     return DCP_OK;
 }
@@ -117,29 +119,34 @@ static const node_step *find_complete(const node_steps *own, uint64_t step) {
 
 static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+static bool is_of_other_run(uint64_t run, uint64_t id) { return id && run && id != run; }
+
 /* Nodes compare what they know about a step by numbers, called words: later information has a
  * larger word. This function returns the word of a node that has no complete copy of the step, or 0
  * if the node knows nothing about the step. The information is either a save of the step that the
  * node has set aside, which counts as later than that save itself, or a point at which the run went
  * back to a step before this one. */
-static uint64_t word_without(const node_steps *own, uint64_t step) {
+static uint64_t word_without(const node_steps *own, uint64_t step, uint64_t run) {
     uint64_t last = 0;
     for (const node_step *s = own->list; s < own->list + own->n; s++)
-        if (s->step->step == step && s->save) last = later_of(last, s->save << 1 | 1);
-    for (uint64_t i = 0; i < own->lineage.n; i++) {
+        if (s->step->step == step && s->save && !is_of_other_run(run, s->run))
+            last = later_of(last, s->save << 1 | 1);
+    for (uint64_t i = 0; i < own->lineage.n && !is_of_other_run(run, own->lineage.id); i++) {
         const store_rewind past = own->lineage.rewinds[i];
         if (past.to < step) last = later_of(last, past.number << (WRITER_BITS + 1));
     }
     return last;
 }
 
-static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
-    const int status = store_abandon_step(
-        store, s->step, "the run went back from it while this node was away", err);
+static int set_aside(dcp_store *store, const node_step *s, uint64_t run, dcp_error *err) {
+    const char *why = is_of_other_run(run, s->run)
+                          ? "this node's copy is of another run than that of the other nodes"
+                          : "the run went back from it while this node was away";
+    const int status = store_abandon_step(store, s->step, why, err);
     return status ? status : store_sync(store, err);
 }
 
-/* Returns true if this node's copy of the step is superseded.
+/* Returns true if this node's copy of the step is superseded, or is of another run.
  *
  * Nothing says to which save a copy with a damaged about.json belongs. It is the run's if another
  * node has a copy that is not damaged, and superseded if other nodes know something later about the
@@ -147,16 +154,23 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
  *
  *   word      what all nodes know
  *   is_known  some node has a copy of which the save is known */
-static bool is_superseded(const node_steps *own, const node_step *mine, uint64_t word,
+static bool is_superseded(const node_steps *own, const node_step *mine, uint64_t run, uint64_t word,
                           bool is_known) {
     if (!mine) return false;
-    if (mine->is_damaged) return !is_known && word > word_without(own, mine->step->step);
+    if (mine->is_damaged) return !is_known && word > word_without(own, mine->step->step, run);
+    if (is_of_other_run(run, mine->run)) return word > 0;
     return mine->save && mine->save << 1 < word;
+}
+
+/* Returns this node's word for the step. */
+static uint64_t word_of(const node_steps *own, const node_step *mine, uint64_t step, uint64_t run) {
+    if (!mine) return word_without(own, step, run);
+    return is_of_other_run(run, mine->run) ? 0 : mine->save << 1;
 }
 
 /* Collective: for each step of which any node has a complete copy, sets the superseded copies
  * aside. */
-static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
+static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
         int status =
@@ -164,12 +178,12 @@ static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
         if (status || !next) return status;
         limit = next - 1;
         const node_step *mine = find_complete(own, limit);
-        uint64_t words[] = {mine ? mine->save << 1 : word_without(own, limit),
-                            mine && !mine->is_damaged};
+        uint64_t words[] = {word_of(own, mine, limit, run),
+                            mine && !mine->is_damaged && !is_of_other_run(run, mine->run)};
         status = comm_allreduce(store->comm, words, 2, DCP_REDUCE_MAX, err);
         if (status) return status;
-        const bool is_past = is_superseded(own, mine, words[0], words[1] != 0);
-        status = comm_agree(store->comm, is_past ? set_aside(store, mine, err) : DCP_OK, err);
+        const bool is_past = is_superseded(own, mine, run, words[0], words[1] != 0);
+        status = comm_agree(store->comm, is_past ? set_aside(store, mine, run, err) : DCP_OK, err);
         if (status) return status;
     }
 }
@@ -199,14 +213,37 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Collective: sets *lineage on all ranks to the lineage of the node with the latest save. */
+static size_t count_of_run(const store_lineage *all, size_t n, uint64_t id) {
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) found += all[i].id == id;
+    return found;
+}
+
+/* Sets *lineage to the latest one of the run that the most nodes have; if two runs have as many, of
+ * the one that saved last. */
+static void choose_run(const store_lineage *all, size_t n, store_lineage *lineage) {
+    size_t most = 0;
+    uint64_t run = 0, last = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t count = all[i].id ? count_of_run(all, n, all[i].id) : 0;
+        if (count < most || !count || (count == most && all[i].last <= last)) continue;
+        most = count;
+        run = all[i].id;
+        last = all[i].last;
+    }
+    *lineage = (store_lineage){0};
+    for (size_t i = 0; i < n; i++)
+        if (all[i].id == run) store_lineage_update(lineage, &all[i]);
+}
+
+/* Collective: sets *lineage on all ranks to what choose_run chooses. */
 static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
     store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
     int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
-    for (size_t i = 0; i < n && all && !status; i++) store_lineage_update(lineage, &all[i]);
+    if (!status && all) choose_run(all, n, lineage);
     free(all);
     return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
 }
@@ -227,9 +264,9 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err) {
     if (!status) status = comm_allreduce(store->comm, most, WORDS, DCP_REDUCE_MAX, err);
     store->save_number = later_of(most[LAST] + 1, most[NOW]);
     const bool are_same = most[SAID] == ~most[UNSAID];
-    if (!status && !are_same) status = settle_all(store, &own, err);
-    if (!status && !are_same) status = unite(store, &own.lineage, err);
     store->lineage = own.lineage;
+    if (!status && !are_same) status = unite(store, &store->lineage, err);
+    if (!status && !are_same) status = settle_all(store, &own, store->lineage.id, err);
     free(own.list);
     free(own.steps);
     return status;

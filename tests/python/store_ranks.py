@@ -1,5 +1,6 @@
 """Functions that test_store_ranks.py runs on each rank; the first argument is the group."""
 
+import contextlib
 import logging
 import threading
 import warnings
@@ -116,17 +117,18 @@ def save_columns(group, directory, whole):
     libdcp.save(directory, 1, {"w": libdcp.Shard(mine, whole.shape, (0, rank * width))}, group=group, layout="sharded")
 
 
-def two_threads(group, directory, opens_in_threads, is_async):
-    """Each of two threads saves into a store of its own, with its own group; the ranks begin with different stores.
+def threads_with_groups(group, directory, opens_in_threads, is_async, n):
+    """Each of n threads saves into a store of its own, with its own group; the ranks begin with different stores.
     Returns what each store gives."""
-    groups = [dist.new_group(), dist.new_group()]
-    stores = [] if opens_in_threads else [libdcp.Store(directory / str(k), group=groups[k]) for k in range(2)]
-    begun = [threading.Event(), threading.Event()]
-    found = [None, None]
+    groups = [dist.new_group() for _ in range(n)]
+    stores = [] if opens_in_threads else [libdcp.Store(directory / str(k), group=groups[k]) for k in range(n)]
+    begun = [threading.Event() for _ in range(n)]
+    found = [None] * n
 
     def work(k):
-        if k != dist.get_rank() % 2:
-            begun[1 - k].wait()
+        first = dist.get_rank() % n
+        if k != first:
+            begun[first].wait()
         begun[k].set()
         with stores[k] if stores else libdcp.Store(directory / str(k), group=groups[k]) as store:
             for step in range(1, 4):
@@ -137,12 +139,45 @@ def two_threads(group, directory, opens_in_threads, is_async):
                     store.save(step, state)
             state = {"w": np.zeros(3), "n": 0}
             found[k] = store.load(state)["step"], state["n"], state["w"].tolist()
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(n)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return found
+
+
+@contextlib.contextmanager
+def warned():
+    """A list of the lines that this rank logs."""
+    lines = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("libdcp")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+def private_store(group, directory, redundancy, steps, value):
+    """Saves steps of that value into a private store; without steps, loads the newest one, and tries to save others.
+    Returns the step that was loaded, its value, what the saves raise, and warnings."""
+    tier = libdcp.Tier(directory / "node-{rank}", private=True, domain="{rank}", redundancy=redundancy, keep=2)
+    rows = 12 // group.size()
+
+    def state(number):
+        return {"w": libdcp.Shard(np.full(rows, number), (12,), (rows * group.rank(),))}
+    loaded = state(0.0)
+    with warned() as lines, libdcp.Store([tier], group=group) as store:
+        for step in steps:
+            store.save(step, state(value))
+        if steps:
+            return None
+        step = store.load(loaded)["step"]
+        raised = [said(lambda: store.save(new, state(value))) for new in (4, 99)]
+        return step, float(loaded["w"].array[0]), [why and why[2] for why in raised], lines
 
 
 def load_of_list(group, directory, more, progress):
@@ -162,17 +197,10 @@ def load_of_list(group, directory, more, progress):
 
 def warnings_of_paths(group, directory):
     """Returns what this rank logs about the paths of a store and of a load."""
-    lines = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logger = logging.getLogger("libdcp")
-    logger.addHandler(handler)
-    try:
+    with warned() as lines:
         with libdcp.Store(directory, group=group) as store:
             store.save(1, {"w": np.ones(2)})
         libdcp.load(directory, {"w": np.ones(2)}, group=group)
-    finally:
-        logger.removeHandler(handler)
     return [line for line in lines if "passed" in line]
 
 

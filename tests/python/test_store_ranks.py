@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import shutil
 import tempfile
 import unittest
 
@@ -71,13 +72,32 @@ class Test(unittest.TestCase):
         return run
 
     def test_threads_with_groups_of_their_own(self):
-        expected = [(3, 30 + k, [30.0 + k] * 3) for k in range(2)]
-        for opens_in_threads, is_async in itertools.product((False, True), repeat=2):
-            with self.subTest(opens_in_threads=opens_in_threads, is_async=is_async):
-                directory = self.dir / f"{opens_in_threads}{is_async}"
+        for opens_in_threads, is_async, n in itertools.product((False, True), (False, True), (2, 4)):
+            with self.subTest(opens_in_threads=opens_in_threads, is_async=is_async, n=n):
+                directory = self.dir / f"{opens_in_threads}{is_async}{n}"
                 directory.mkdir()
-                found = pool.results(store_ranks.two_threads, [(directory, opens_in_threads, is_async)] * 3)
-                self.assertEqual(found, [expected] * 3)
+                found = pool.results(store_ranks.threads_with_groups, [(directory, opens_in_threads, is_async, n)] * 3)
+                self.assertEqual(found, [[(3, 30 + k, [30.0 + k] * 3) for k in range(n)]] * 3)
+
+    def test_a_node_has_another_runs_steps(self):
+        """Its job had this directory before: the run's steps stay, and redundancy rebuilds the node's."""
+        own, other = self.dir / "own", self.dir / "other"
+        for value, directory in ((1.0, own), (2.0, other)):
+            directory.mkdir()
+            pool.results(store_ranks.private_store, [(directory, "partner", (5, 6), value)] * 3)
+        shutil.rmtree(own / "node-1")
+        shutil.copytree(other / "node-1", own / "node-1", symlinks=True)
+        found = pool.results(store_ranks.private_store, [(own, "partner", (), 3.0)] * 3)
+        self.assertEqual([rest for *rest, _ in found], [[6, 1.0, [libdcp.Status.STATE, None]]] * 3)
+        self.assertRegex("".join(found[1][3]), "is of another run .*/node-1/step-00000006 is now .abandoned")
+        self.assertTrue((own / "node-0" / "step-00000006").is_dir())
+
+    def test_more_ranks_save_no_older_step(self):
+        """A step that was loaded counts as the newest, even if new nodes lack it."""
+        self.dir.joinpath("run").mkdir()
+        pool.results(store_ranks.private_store, [(self.dir / "run", "none", (9, 10), 1.0)] * 2)
+        found = pool.results(store_ranks.private_store, [(self.dir / "run", "none", (), 3.0)] * 3)
+        self.assertEqual([rest for *rest, _ in found], [[10, 1.0, [libdcp.Status.STATE, None]]] * 3)
 
     def test_a_list_passes_over_no_intact_step(self):
         for i, (more, fails, kinds) in enumerate((

@@ -195,10 +195,11 @@ DCP_API void dcp_store_close(dcp_store *store);
  *
  * Later steps are moved aside to `.abandoned-step-...` right before the first publication, which is
  * logged. A run that goes back must call this function: without it, a save of a step older than the
- * newest one (in a private store, the newest that all nodes have) is DCP_ERR_STATE, since the next
- * start would resume from the newest. Abandoned steps count neither as newest nor for `keep`. They
- * are removed once as many newer steps exist as `keep` requires, and never if `keep` is 0. A file
- * or a symbolic link with a step's name is not a step and remains; a save of that step
+ * newest one is DCP_ERR_STATE, since the next start would resume from the newest. In a private
+ * store, the newest is that of the steps that all nodes have, or that were marked as intact.
+ * Abandoned steps count neither as newest nor for `keep`. They are removed once as many newer steps
+ * exist as `keep` requires, and never if `keep` is 0. A file or a symbolic link with a step's name
+ * is not a step and remains; a save of that step
  * is DCP_ERR_STATE, unless options->replace is set. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 

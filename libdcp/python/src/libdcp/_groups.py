@@ -53,6 +53,13 @@ class Alone:
         """Does nothing."""
 
 
+def _connection() -> Any:
+    """A connection of its own to torch's store. While one thread waits for a peer's address, other threads cannot use
+    its connection; so with one connection, threads that make groups could wait for each other around several ranks."""
+    store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+    return store.clone() if hasattr(store, "clone") else store
+
+
 class TorchGroup:
     """Uses its own gloo groups of some ranks of torch.distributed's default group, whatever that group's backend.
 
@@ -76,18 +83,19 @@ class TorchGroup:
         self._timeout = timeout or _timeout_of(self._dist.group.WORLD)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
+        self._store = _connection()
         self._name = self._count("libdcp/" + hashlib.blake2b(repr((name, self._ranks)).encode(), digest_size=16).hexdigest())
         self._group, self._pairs = self._make("group"), self._make("pairs")
 
     def _count(self, name: str) -> str:
         """Returns a new name: the nth time that this rank passes the given one, counted in torch's store."""
-        count = self._dist.distributed_c10d._get_default_store().add(f"{name}/made/{self.rank}", 1)
+        count = self._store.add(f"{name}/made/{self.rank}", 1)
         return f"{name}/{count}"
 
     def _make(self, kind: str) -> Any:
         """For each connection gloo waits five times the timeout, and some of its parts keep the timeout with which they
         were made, so the timeout cannot be shortened during that time."""
-        prefix = self._dist.PrefixStore(f"{self._name}/{kind}", self._dist.distributed_c10d._get_default_store())
+        prefix = self._dist.PrefixStore(f"{self._name}/{kind}", self._store)
         return self._dist.ProcessGroupGloo(prefix, self.rank, self.size, self._timeout)
 
     def _tensor(self, array: npt.NDArray[Any]) -> Any:
