@@ -12,7 +12,13 @@
  * A run that continues from an earlier step records this in all of its later saves: [STEP, NUMBER]
  * in "back" means that later steps with lower numbers are past (store/store.h). If a node has a
  * complete copy of a step, then anything else that the node has recorded about that step does not
- * count. So a step that was set aside can be renamed back on all nodes. */
+ * count. So a step that was set aside can be renamed back on all nodes.
+ *
+ * Only saves of one run are compared. A node may have the steps of another run, for example if its
+ * directory was that of another job. Then the run that saved last continues, among those of which
+ * enough nodes are present to load a step; if there is none, the one of the most failure domains.
+ * Its steps are set aside on the nodes of other runs, and redundancy rebuilds what is then
+ * missing. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -38,6 +44,7 @@ typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
     uint64_t run;    /* the lineage's id; 0: unknown */
+    uint64_t needed; /* how many failure domains a load needs; 0: unknown */
     bool is_damaged; /* its about.json is missing or damaged, so nothing says to which save it
                         belongs */
 } node_step;
@@ -48,6 +55,7 @@ typedef struct node_steps {
     size_t n;
     node_step *list;
     store_lineage lineage;
+    uint64_t needed; /* how many failure domains of that run must be present; 0: unknown */
 } node_steps;
 
 /* Returns the number of the save in the high bits, and some bits of a checksum of its writer
@@ -59,6 +67,13 @@ static uint64_t parse_save(const char *text) {
     if (*end != '.' || number >> NUMBER_BITS) return 0;
     const uint64_t writer = core_crc64(end, strlen(end)) >> (64 - WRITER_BITS);
     return (uint64_t)number << WRITER_BITS | writer;
+}
+
+/* Returns how many failure domains a load of the step needs; 0: unknown. */
+static uint64_t count_needed(const json_t *about) {
+    const json_int_t domains = json_integer_value(json_object_get(about, "domains"));
+    const json_int_t survives = json_integer_value(json_object_get(about, "survives"));
+    return survives >= 0 && domains > survives ? (uint64_t)(domains - survives) : 0;
 }
 
 /* Reads the members of about.json that describe the save. */
@@ -83,8 +98,32 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
     store_lineage_read(lineage, about, s->save >> WRITER_BITS);
     s->run = lineage->id;
+    s->needed = count_needed(about);
     json_decref(about);
     return DCP_OK;
+}
+
+/* Notes what a save recorded about its run. A step that was set aside may be of another run than
+ * the node's complete steps, which decide. */
+static void note_lineage(node_steps *own, const node_step *s, const store_lineage *said) {
+    const uint64_t last = own->lineage.last;
+    if (s->step->kind == DCP_STEP_ABANDONED && own->lineage.id && said->id != own->lineage.id)
+        return;
+    store_lineage_update(&own->lineage, said);
+    if (own->lineage.last != last) own->needed = s->needed;
+}
+
+static int read_kind(const dcp_store *store, node_steps *own, dcp_step_kind kind, dcp_error *err) {
+    bool is_read = false;
+    int status = DCP_OK;
+    for (size_t i = own->n; i-- > 0 && !status && !is_read;) {
+        store_lineage said = {0};
+        if (own->steps[i].kind != kind) continue;
+        status = read_save(store, &own->list[i], &said, err);
+        note_lineage(own, &own->list[i], &said);
+        is_read = !store->options.private_dirs && !own->list[i].is_damaged;
+    }
+    return status;
 }
 
 /* Lists the steps, and reads their about.json files. In a shared store, the about.json of the
@@ -92,21 +131,14 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
  * step: the store has all saves of the run, and each save records what the earlier ones
  * recorded. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
-    bool is_read = false;
     int status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
     own->list = calloc(own->n + 1, sizeof *own->list);
     if (!own->list) return core_fail_memory(err, (own->n + 1) * sizeof *own->list);
-    for (size_t i = own->n; i-- > 0 && !status;) {
-        own->list[i].step = &own->steps[i];
-        const bool counts = store->options.private_dirs
-                                ? own->steps[i].kind != DCP_STEP_PARTIAL
-                                : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
-        store_lineage said = {0};
-        if (counts) status = read_save(store, &own->list[i], &said, err);
-        if (counts) is_read = !own->list[i].is_damaged;
-        store_lineage_update(&own->lineage, &said);
-    }
+    for (size_t i = 0; i < own->n; i++) own->list[i].step = &own->steps[i];
+    status = read_kind(store, own, DCP_STEP_COMPLETE, err);
+    if (!status && store->options.private_dirs)
+        status = read_kind(store, own, DCP_STEP_ABANDONED, err);
     return status;
 }
 
@@ -183,6 +215,11 @@ static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp
         status = comm_allreduce(store->comm, words, 2, DCP_REDUCE_MAX, err);
         if (status) return status;
         const bool is_past = is_superseded(own, mine, run, words[0], words[1] != 0);
+        if (mine && !is_past && is_of_other_run(run, mine->run))
+            store_log(store, DCP_LOG_WARNING,
+                      "%s/%s is of another run than the steps of other nodes: if it is loaded, the "
+                      "run continues from there",
+                      store->dir, mine->step->name);
         status = comm_agree(store->comm, is_past ? set_aside(store, mine, run, err) : DCP_OK, err);
         if (status) return status;
     }
@@ -213,39 +250,74 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-static size_t count_of_run(const store_lineage *all, size_t n, uint64_t id) {
-    size_t found = 0;
-    for (size_t i = 0; i < n; i++) found += all[i].id == id;
-    return found;
+/* The run whose steps a node has. */
+typedef struct membership {
+    uint64_t run,
+        last; /* the lineage's id, 0 if there is none, and the number of its latest save */
+    uint64_t domain, needed;
+    uint64_t rank;
+} membership;
+
+static int compare_members(const void *a, const void *b) {
+    const membership *x = a, *y = b;
+    if (x->run != y->run) return x->run < y->run ? -1 : 1;
+    if (x->domain != y->domain) return x->domain < y->domain ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Sets *lineage to the latest one of the run that the most nodes have; if two runs have as many, of
- * the one that saved last. */
-static void choose_run(const store_lineage *all, size_t n, store_lineage *lineage) {
-    size_t most = 0;
-    uint64_t run = 0, last = 0;
-    for (size_t i = 0; i < n; i++) {
-        const size_t count = all[i].id ? count_of_run(all, n, all[i].id) : 0;
-        if (count < most || !count || (count == most && all[i].last <= last)) continue;
-        most = count;
-        run = all[i].id;
-        last = all[i].last;
+/* A run of which nodes are present. */
+typedef struct present_run {
+    const membership *last; /* the node with the latest save */
+    size_t domains;
+    bool is_whole; /* enough nodes are present to load a step */
+} present_run;
+
+/* Sums up the first members of the list, which are all of one run. Returns how many there are. */
+static size_t sum_up(const membership *list, size_t n, present_run *run) {
+    size_t i = 0;
+    *run = (present_run){.last = list};
+    for (; i < n && list[i].run == list->run; i++) {
+        run->domains += i == 0 || list[i].domain != list[i - 1].domain;
+        if (list[i].last > run->last->last) run->last = &list[i];
     }
-    *lineage = (store_lineage){0};
-    for (size_t i = 0; i < n; i++)
-        if (all[i].id == run) store_lineage_update(lineage, &all[i]);
+    run->is_whole = run->domains >= run->last->needed;
+    return i;
 }
 
-/* Collective: sets *lineage on all ranks to what choose_run chooses. */
-static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
+static bool is_better(const present_run *a, const present_run *b) {
+    if (!b->last) return true;
+    if (a->is_whole != b->is_whole) return a->is_whole;
+    if (!a->is_whole && a->domains != b->domains) return a->domains > b->domains;
+    return a->last->last > b->last->last;
+}
+
+/* Returns the node with the latest save of the run that continues, or NULL. Sorts the list. */
+static const membership *choose_run(membership *list, size_t n) {
+    present_run best = {0}, run;
+    qsort(list, n, sizeof *list, compare_members);
+    for (size_t i = 0; i < n;) {
+        i += sum_up(&list[i], n - i, &run);
+        if (run.last->run && is_better(&run, &best)) best = run;
+    }
+    return best.last;
+}
+
+/* Collective: sets *lineage on all ranks to the latest one of the run that continues. */
+static int unite(const dcp_store *store, const node_steps *own, store_lineage *lineage,
+                 dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
-    store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
+    const membership mine = {own->lineage.id, own->lineage.last, store->domain, own->needed,
+                             (uint64_t)store->comm->rank};
+    membership *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
+    uint64_t root = 0;
     int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
     status = comm_agree(store->comm, status, err);
-    if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
-    if (!status && all) choose_run(all, n, lineage);
+    if (!status) status = comm_gather(store->comm, &mine, sizeof mine, all, 0, err);
+    const membership *chosen = status || !all ? NULL : choose_run(all, n);
+    if (chosen) root = chosen->rank;
     free(all);
-    return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
+    if (!status) status = comm_broadcast(store->comm, &root, sizeof root, 0, err);
+    return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, (int)root, err);
 }
 
 int store_returned_reconcile(dcp_store *store, dcp_error *err) {
@@ -265,7 +337,7 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err) {
     store->save_number = later_of(most[LAST] + 1, most[NOW]);
     const bool are_same = most[SAID] == ~most[UNSAID];
     store->lineage = own.lineage;
-    if (!status && !are_same) status = unite(store, &store->lineage, err);
+    if (!status && !are_same) status = unite(store, &own, &store->lineage, err);
     if (!status && !are_same) status = settle_all(store, &own, store->lineage.id, err);
     free(own.list);
     free(own.steps);

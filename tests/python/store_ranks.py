@@ -176,7 +176,7 @@ def private_store(group, directory, redundancy, steps, value):
         if steps:
             return None
         step = store.load(loaded)["step"]
-        raised = [said(lambda: store.save(new, state(value))) for new in (4, 99)]
+        raised = [said(lambda: store.save(new, state(value))) for new in (4, step, 99)]
         return step, float(loaded["w"].array[0]), [why and why[2] for why in raised], lines
 
 

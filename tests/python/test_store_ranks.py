@@ -88,16 +88,16 @@ class Test(unittest.TestCase):
         shutil.rmtree(own / "node-1")
         shutil.copytree(other / "node-1", own / "node-1", symlinks=True)
         found = pool.results(store_ranks.private_store, [(own, "partner", (), 3.0)] * 3)
-        self.assertEqual([rest for *rest, _ in found], [[6, 1.0, [libdcp.Status.STATE, None]]] * 3)
+        self.assertEqual([rest for *rest, _ in found], [[6, 1.0, [libdcp.Status.STATE, None, None]]] * 3)
         self.assertRegex("".join(found[1][3]), "is of another run .*/node-1/step-00000006 is now .abandoned")
         self.assertTrue((own / "node-0" / "step-00000006").is_dir())
 
     def test_more_ranks_save_no_older_step(self):
-        """A step that was loaded counts as the newest, even if new nodes lack it."""
+        """A step that was loaded counts as the newest, even if new nodes lack it; it can be saved again."""
         self.dir.joinpath("run").mkdir()
         pool.results(store_ranks.private_store, [(self.dir / "run", "none", (9, 10), 1.0)] * 2)
         found = pool.results(store_ranks.private_store, [(self.dir / "run", "none", (), 3.0)] * 3)
-        self.assertEqual([rest for *rest, _ in found], [[10, 1.0, [libdcp.Status.STATE, None]]] * 3)
+        self.assertEqual([rest for *rest, _ in found], [[10, 1.0, [libdcp.Status.STATE, None, None]]] * 3)
 
     def test_a_list_passes_over_no_intact_step(self):
         for i, (more, fails, kinds) in enumerate((
