@@ -75,11 +75,13 @@ class Test(unittest.TestCase):
 
     def test_names_while_it_is_written(self):
         """A leftover with this process's id, as of another host, is not in the way; permissions are as of any folder."""
-        (self.dir / f".tmp-beside-{os.getpid()}").mkdir()
+        leftover = self.dir / f".tmp-beside-{os.getpid()}"
+        leftover.mkdir()
+        self.addCleanup(leftover.rmdir)
         (self.dir / "plain").mkdir()
         found = self.exported("one", "beside")
         self.assertEqual(found.stat().st_mode, (self.dir / "plain").stat().st_mode)
-        self.assertEqual([path.name for path in self.dir.glob(".tmp-*")], [f".tmp-beside-{os.getpid()}"])
+        self.assertEqual([path.name for path in self.dir.glob(".tmp-*")], [leftover.name])
 
     def exported(self, name, to=None, **options):
         out = self.dir / (to or f"{self.id().rsplit('.', 1)[1]}-{name}")

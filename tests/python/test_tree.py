@@ -440,6 +440,9 @@ class Test(unittest.TestCase):
             self.assertEqual(compared, 0)
         powers = {sign * 2.0**i for i in range(-1074, 1024) for sign in (1, -1)}
         self.assertEqual(decoder.value({"$set": sorted(powers)}), powers)
+        for made in (set, frozenset, dict.fromkeys):
+            with self.assertRaisesRegex(TypeError, r"^state\['some'\]: 300 elements have the same hash"):
+                libdcp.save(self.dir, 1, {"some": made(i * (2**61 - 1) for i in range(300)), "w": np.ones(1)})
 
     def test_strict_means_nested_members_too(self):
         libdcp.save(self.dir, 1, {"w": np.ones(2), "seen": {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}}})

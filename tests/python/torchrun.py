@@ -4,6 +4,7 @@ Ranks are forked from a process that has already imported what the program impor
 starts an interpreter for each rank, most of a test's time would be imports."""
 
 import ast
+import ctypes
 import gc
 import importlib
 import os
@@ -11,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import types
 
 
@@ -40,7 +42,8 @@ def import_first(tree):
 
 
 def run_rank(rank, ranks, code, words, port):
-    """In a child: becomes the program, when the port of the ranks' store can be read."""
+    """In a child: becomes the program, when the port of the ranks' store can be read. Ends with its parent."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.environ.update({
         "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.read(port, 8).decode(),
@@ -52,18 +55,31 @@ def run_rank(rank, ranks, code, words, port):
     exec(code, main.__dict__)
 
 
+def end(children):
+    """Ends the ranks after one has failed, as torchrun does: a moment later, and in the end by SIGKILL."""
+    for wait_s, number in (0.2, signal.SIGTERM), (30, signal.SIGKILL):
+        limit = time.monotonic() + wait_s
+        while children and time.monotonic() < limit:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            children.discard(pid)
+            time.sleep(0.01)
+        for child in children:
+            os.kill(child, number)
+    while children:
+        children.discard(os.wait()[0])
+
+
 def wait_for(children):
-    """Returns the status of the first child that failed, whose peers are then terminated, or 0."""
-    status = 0
+    """Returns the status of the first child that failed, whose peers are then ended, or 0."""
     while children:
         pid, ended = os.wait()
-        children.remove(pid)
-        if ended and not status:
+        if pid in children and ended:
             status = os.waitstatus_to_exitcode(ended)
             print(f"torchrun: a rank ended with status {status}", file=sys.stderr, flush=True)
-            for child in children:
-                os.kill(child, signal.SIGTERM)
-    return status
+            end(children - {pid})
+            return status
+        children.discard(pid)
+    return 0
 
 
 def run(ranks, words):
@@ -74,7 +90,7 @@ def run(ranks, words):
     import_first(tree)
     code = compile(tree, words[0], "exec")
     gc.freeze()
-    children, ports = [], []
+    children, ports = set(), []
     for rank in range(ranks):
         to_read, to_write = os.pipe()
         pid = os.fork()
@@ -84,7 +100,7 @@ def run(ranks, words):
             run_rank(rank, ranks, code, words, to_read)
             return 0
         os.close(to_read)
-        children.append(pid)
+        children.add(pid)
         ports.append(to_write)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for port in ports:

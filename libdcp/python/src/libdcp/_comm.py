@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _capi, _groups, _signals, _union
 from ._capi import lib
-from .errors import EarlierFailure, Error, Status
+from .errors import EarlierFailure, Error, Status, text_of
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ class Comm:
 
     def told(self, failure: BaseException | None, rank: int) -> tuple[str, Status]:
         """Sends a rank's failure and its status to all ranks. Collective."""
-        said = self.text(f"{type(failure).__name__}: {failure}", rank)
+        said = self.text(text_of(failure), rank)
         return said, Status(self.first(_status(failure), rank))
 
     def agree_on_same(self, what: str, value: str) -> None:

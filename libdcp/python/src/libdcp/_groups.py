@@ -56,8 +56,14 @@ class Alone:
 def _connection() -> Any:
     """A connection of its own to torch's store. While one thread waits for a peer's address, other threads cannot use
     its connection; so with one connection, threads that make groups could wait for each other around several ranks."""
-    store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
-    return store.clone() if hasattr(store, "clone") else store
+    dist: Any = sys.modules["torch.distributed"]
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        return store.clone()
+    except getattr(dist, "DistError", ()):
+        raise
+    except (AttributeError, NotImplementedError, RuntimeError):  # an older torch, or a store of the caller's own
+        return store
 
 
 class TorchGroup:
@@ -83,13 +89,13 @@ class TorchGroup:
         self._timeout = timeout or _timeout_of(self._dist.group.WORLD)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
-        self._store = _connection()
         self._name = self._count("libdcp/" + hashlib.blake2b(repr((name, self._ranks)).encode(), digest_size=16).hexdigest())
+        self._store = _connection()
         self._group, self._pairs = self._make("group"), self._make("pairs")
 
     def _count(self, name: str) -> str:
         """Returns a new name: the nth time that this rank passes the given one, counted in torch's store."""
-        count = self._store.add(f"{name}/made/{self.rank}", 1)
+        count = self._dist.distributed_c10d._get_default_store().add(f"{name}/made/{self.rank}", 1)
         return f"{name}/{count}"
 
     def _make(self, kind: str) -> Any:
@@ -144,7 +150,7 @@ class TorchGroup:
         return TorchGroup(self._ranks, self._timeout, self._name)
 
     def close(self) -> None:
-        self._group = self._pairs = None
+        self._group = self._pairs = self._store = None
 
 
 class MpiGroup:

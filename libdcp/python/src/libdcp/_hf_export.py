@@ -29,7 +29,7 @@ log = logging.getLogger("libdcp")
 # The order of safetensors' own writer: larger types first, which keeps all elements aligned.
 _ORDER = ("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E8M0", "F8_E4M3", "F8_E5M2",
           "I8", "U8", "BOOL", "C128")
-_OF_PEFT = re.compile(r"\.(lora_\w+|base_layer|modules_to_save|original_module)\.")
+_OF_PEFT = re.compile(r"(^|\.)base_model\.model\..*\.(lora_\w+|modules_to_save)\.")
 _FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0")
 # For each type that has infinity: numpy's type for its bits, and the bits of infinity.
 _INFINITE = {"F64": ("u8", 0x7ff << 52), "F32": ("u4", 0xff << 23), "F16": ("u2", 0x1f << 10),

@@ -39,6 +39,8 @@ def _config(path: str) -> dict[str, Any]:
             found = json.load(stream)
     except FileNotFoundError:
         return {}
+    except OSError as e:
+        raise Error(f"{file} cannot be read: {e.strerror}", status=Status.IO, path=file) from e
     except (ValueError, RecursionError) as e:
         raise Error(f"{file}: is no JSON ({e})", status=Status.CORRUPT, path=file) from None
     return found if isinstance(found, dict) else {}
@@ -180,8 +182,7 @@ def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, An
         part = _union.part_of(loading.told(), everywhere=True)
         comm.agree_on([part], 1, None)
         missing, unexpected = loading.use(part.value)
-        if strict:
-            attempted(comm, lambda: _refuse_differences(path, missing, unexpected))
+        attempted(comm, lambda: _refuse_differences(path, missing, unexpected) if strict else None)
         attempted(comm, loading.plan)
         attempted(comm, loading.fill)
         attempted(comm, loading.give_back)  # only if all have read all, since load_state_dict() may be collective

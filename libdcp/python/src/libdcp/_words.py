@@ -57,6 +57,14 @@ class Word:
         self.word = word
 
 
+def _check_keys(items: Iterable[Any], keys: tuple[Any, ...]) -> None:
+    """Refuses to save what check_hashes would refuse to load."""
+    try:
+        check_hashes(list(items))
+    except ValueError as e:
+        raise TypeError(f"{Keys(keys)}: {e}") from None
+
+
 class Keys(tuple[Any, ...]):
     """The keys that lead to a value; as text, state["model"]["a"]."""
 
@@ -89,7 +97,7 @@ def check_hashes(items: list[Any]) -> list[Any]:
     Raises:
         ValueError: too many have the same hash.
     """
-    most = max(collections.Counter(map(hash, items)).values(), default=0)
+    most = max(collections.Counter(map(hash, items)).values()) if len(items) > _MOST_ALIKE else 0
     if most > _MOST_ALIKE:
         raise ValueError(f"{most} elements have the same hash; at most {_MOST_ALIKE} may")
     return items
@@ -329,6 +337,7 @@ class Encoder:
 
     def _set(self, value: Iterable[Any], keys: tuple[Any, ...]) -> list[Any]:
         self._in_sets += 1
+        _check_keys(list(value), keys)
         made = _in_order(self._items(value, keys))
         self._in_sets -= 1
         return made
@@ -336,6 +345,7 @@ class Encoder:
     def _pairs(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> list[tuple[Any, Any, Any]]:
         """Keys, their words, and the words of the values."""
         self._descend(keys)
+        _check_keys(list(value), keys)
         made = [(key, self.key(key, keys), self.word(inner, (*keys, key))) for key, inner in value.items()]
         self._depth -= 1
         return made

@@ -70,6 +70,14 @@ class Error(Exception):
         return made, self.args
 
 
+def text_of(failure: BaseException | None) -> str:
+    """The type and the text of an exception, whatever its ``__str__`` does."""
+    try:
+        return f"{type(failure).__name__}: {failure}"
+    except Exception:
+        return type(failure).__name__
+
+
 class EarlierFailure(Exception):
     """A failure of an earlier call that this call must report. Raised inside the package, on all ranks, before anything
     is done.
@@ -79,5 +87,5 @@ class EarlierFailure(Exception):
     """
 
     def __init__(self, failure: BaseException) -> None:
-        super().__init__(f"{type(failure).__name__}: {failure}")
+        super().__init__(text_of(failure))
         self.failure = failure

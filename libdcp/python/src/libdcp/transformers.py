@@ -143,7 +143,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         trainer.store_flos()
         self._keep_best(store, state, limit)
         best = state.best_global_step
-        if best and (best == state.global_step or best in store.steps()):
+        if best and isinstance(store._backend, Directory) and (best == state.global_step or best in store.steps()):
             state.best_model_checkpoint = store.path(best)
         has_rest = not trainer.args.save_only_model
         saved = _sections(trainer, _training(trainer, has_rest), has_rest)
@@ -220,8 +220,8 @@ def _check_list(store: Store, args: Any, resume_from_checkpoint: str | bool | No
     if isinstance(store._backend, Directory):
         return
     if args.load_best_model_at_end or args.metric_for_best_model:
-        raise ValueError("libdcp.transformers: load_best_model_at_end and metric_for_best_model need one directory of steps, "
-                         "not a list of stores")
+        raise ValueError("libdcp.transformers: load_best_model_at_end and metric_for_best_model, which lr_scheduler_type="
+                         "'reduce_lr_on_plateau' sets, need one directory of steps, not a list of stores")
     if isinstance(resume_from_checkpoint, str) and not _is_trainers(resume_from_checkpoint):
         raise ValueError("libdcp.transformers: pass resume_from_checkpoint=True for a list of stores, not a path")
 
@@ -259,7 +259,9 @@ def _prepare(store: Store, resumed: _Resumed) -> None:
                     status=Status.MISMATCH)
     resumed.has_rest, resumed.has_scaler = "optimizer" in members, "scaler" in members
     best = members[_STATE]["best_model_checkpoint"]
-    if best is not None:  # there is one directory
+    if not isinstance(store._backend, Directory):  # a list keeps no best step
+        members[_STATE]["best_model_checkpoint"] = members[_STATE]["best_global_step"] = None
+    elif best is not None:
         directory = os.path.dirname(os.path.realpath(resumed.path)) if resumed.step is None else os.path.dirname(store.path(0))
         members[_STATE]["best_model_checkpoint"] = os.path.join(directory, best)
     resumed.folder = tempfile.TemporaryDirectory(prefix="libdcp-trainer-")
