@@ -5,6 +5,7 @@ be used.
 Moments are drawn at random, with the seed DCP_SEED; the test prints it on failure."""
 
 import contextlib
+import faulthandler
 import gc
 import itertools
 import os
@@ -415,6 +416,7 @@ def rounds(directory, seed, layout):
         come.append(time.monotonic())
         raise KeyboardInterrupt
     signal.signal(signal.SIGINT, handler)
+    faulthandler.dump_traceback_later(LIMIT_S - 20, exit=True)
     state = {f"w{i}": np.full(60000, float(i)) for i in range(20)}
     step = 1
     libdcp.save(directory, step, state, layout=layout)
@@ -449,7 +451,7 @@ def rounds(directory, seed, layout):
     for number in range(ROUNDS):
         call, sent = chance.choice(calls), 1 if chance.random() < 0.7 else 3
         begin, end, before, interrupted = threading.Event(), threading.Event(), len(come), 0
-        killer = threading.Thread(target=kill, args=(begin, end, chance.random() ** 2 * 0.05, sent, before))
+        killer = threading.Thread(target=kill, args=(begin, end, chance.random() ** 2 * 0.05, sent, before), daemon=True)
         killer.start()
         try:
             with libdcp.Store(directory, keep=3) as store:
