@@ -63,6 +63,11 @@ class Training:
                 _torch.set_optimizer_state_dict(model, optimizer, state[key])
 
 
+def is_directory(store: Store) -> bool:
+    """Returns true if the store is one directory, so that its steps have paths, and false if it is a list."""
+    return isinstance(store._backend, Directory)
+
+
 class Steps:
     """The store of a run: opened at its first use, and closed, if it was opened here, by :meth:`close`.
 
@@ -73,7 +78,8 @@ class Steps:
         options: of saves.
     """
 
-    def __init__(self, given: Store | Path | Sequence[Tier], save_async: bool, copy_bytes: int | None, options: SaveKeywords) -> None:
+    def __init__(self, given: Store | Path | Sequence[Tier], save_async: bool, copy_bytes: int | None,
+                 options: SaveKeywords) -> None:
         self._given = given
         self._opened: Store | None = None
         self._save_async = save_async
@@ -98,7 +104,7 @@ class Steps:
     def path(self, step: int) -> str:
         """A step's folder; in a list of stores, which may be in other folders on other ranks, only its name."""
         store = self.store()
-        return store.path(step) if isinstance(store._backend, Directory) else os.path.basename(step_path("", step))
+        return store.path(step) if is_directory(store) else os.path.basename(step_path("", step))
 
     def save(self, step: int, state: Mapping[Any, Any], json: Mapping[str, Any] | None = None) -> None:
         if self._save_async:

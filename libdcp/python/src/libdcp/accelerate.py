@@ -167,8 +167,8 @@ def _is_own(path: str) -> bool:
     return os.path.isfile(os.path.join(os.path.expanduser(path), "random_states_0.pkl"))
 
 
-def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, save_async: bool = False, copy_bytes: int | None = None,
-             reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
+def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, save_async: bool = False,
+             copy_bytes: int | None = None, reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
     """Makes an accelerator's ``save_state``, ``load_state`` and ``end_training`` use a store.
 
     A step has what accelerate's folders have, in sections with the names of these files: ``/model/<parameter>``,

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _names
-from ._directory import Directory, Pin
+from ._directory import Pin
 from ._options import SaveKeywords
 from ._paths import Path
-from ._training import Steps, Training
+from ._training import Steps, Training, is_directory
 from .errors import Error, Status
 from .ranks import PerRank, random_state, set_random_state
 from .store import Store, load
@@ -143,7 +143,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         trainer.store_flos()
         self._keep_best(store, state, limit)
         best = state.best_global_step
-        if best and isinstance(store._backend, Directory) and (best == state.global_step or best in store.steps()):
+        if best and is_directory(store) and (best == state.global_step or best in store.steps()):
             state.best_model_checkpoint = store.path(best)
         has_rest = not trainer.args.save_only_model
         saved = _sections(trainer, _training(trainer, has_rest), has_rest)
@@ -217,7 +217,7 @@ def _refuse_others(trainer: Any) -> None:
 
 def _check_list(store: Store, args: Any, resume_from_checkpoint: str | bool | None) -> None:
     """Refuses what needs a step's path if the store is a list."""
-    if isinstance(store._backend, Directory):
+    if is_directory(store):
         return
     if args.load_best_model_at_end or args.metric_for_best_model:
         raise ValueError("libdcp.transformers: load_best_model_at_end and metric_for_best_model, which lr_scheduler_type="
@@ -259,7 +259,7 @@ def _prepare(store: Store, resumed: _Resumed) -> None:
                     status=Status.MISMATCH)
     resumed.has_rest, resumed.has_scaler = "optimizer" in members, "scaler" in members
     best = members[_STATE]["best_model_checkpoint"]
-    if not isinstance(store._backend, Directory):  # a list keeps no best step
+    if not is_directory(store):  # a list keeps no best step
         members[_STATE]["best_model_checkpoint"] = members[_STATE]["best_global_step"] = None
     elif best is not None:
         directory = os.path.dirname(os.path.realpath(resumed.path)) if resumed.step is None else os.path.dirname(store.path(0))
