@@ -297,12 +297,13 @@ def put_into(value: Any, new: Any) -> bool:
     return True
 
 
-def count_write(tensor: Any) -> None:
-    """Counts a write to a torch tensor that torch has not seen, as torch's own in-place functions count theirs. Torch
-    then refuses a backward pass that needs the old values, instead of computing it with the new ones. Torch counts no
-    writes to inference tensors."""
-    if is_torch_tensor(tensor) and not _is_of_shards(tensor) and not tensor.is_inference():
-        sys.modules["torch"].autograd.graph.increment_version(tensor)
+def count_writes(tensors: Iterable[Any]) -> None:
+    """Counts a write to each of these torch tensors that torch has not seen, as torch's own in-place functions count
+    theirs. Torch then refuses a backward pass that needs the old values, instead of computing it with the new ones.
+    Torch counts no writes to inference tensors."""
+    written = list(tensors)
+    if written:
+        sys.modules["torch"].autograd.graph.increment_version(written)
 
 
 def storage(owner: Any) -> Any:

@@ -118,6 +118,7 @@ class Layout:
         self._places = _arrays.Places([])
         self._reshaped: object | None = None  # one of the reshaped tensors
         self._storages: list[Any] = []  # of the owners of memory
+        self._torches: tuple[list[str], list[Any]] = [], []  # all torch tensors, after their paths
         self.handle, self._reference = _owned.make(self)
         try:
             self._add_all(rows, n_fixed)
@@ -133,6 +134,10 @@ class Layout:
             self._places = _arrays.Places((row.keys, piece) for row, piece in self._placed
                                           if fixed is None or row.path in fixed)
             self._storages = [_arrays.storage(piece.owner) for _, piece in self._placed]
+        torches = [(row.path, tensor) for row, piece in self._placed
+                   for tensor in (row.value, piece.owner)  # a DTensor, and its local tensor
+                   if _arrays.is_torch_tensor(tensor)]
+        self._torches = [path for path, _ in torches], [tensor for _, tensor in torches]
         self._described = {row.path: piece for row, piece in self._placed}
         for row, _ in self._placed:
             if row.path.startswith((_TABLES, _FILES)):
@@ -330,10 +335,8 @@ class Layout:
 
     def restore(self, is_loaded: Callable[[str], bool]) -> None:
         """Called after a load: sets what the library has not filled, and what each rank has separately."""
-        for row, piece in self._placed:
-            if is_loaded(row.path):
-                for tensor in (row.value, piece.owner):  # a DTensor, and its local tensor
-                    _arrays.count_write(tensor)
+        paths, tensors = self._torches
+        _arrays.count_writes(itertools.compress(tensors, map(is_loaded, paths)))
         for path, value, n in self._counts:
             if is_loaded(path):
                 _arrays.fill(value, n)
@@ -369,3 +372,4 @@ class Layout:
         self._placed = []
         self._places = _arrays.Places([])
         self._storages = []
+        self._torches = [], []
