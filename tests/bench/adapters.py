@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Measures libdcp's adapters of training frameworks against the frameworks' own checkpoints, in one program, in turns.
 
-  adapters.py DIR [--frameworks NAME,...] [--ranks 1,4] [--rounds N] [--layers L --hidden H --vocab V | --config FILE]
+  adapters.py DIR [--frameworks NAME,...] [--ranks 1,4] [--rounds N] [--words N]
+              [--layers L --hidden H --vocab V | --config FILE]
 
-Trains a Llama, or the model of a config.json, with AdamW on CPUs: in one process, and under FSDP2 on several. After an update, its state is saved by the
-framework and then durable by fsync; after another one it is saved by libdcp, once in the call, once in the background. Loads
-are cold. Prints the medians in seconds, and the framework's divided by libdcp's: of a durable save, of a load, and of the time
-for which the training stops for a save (the framework's with its fsync, as libdcp's is durable)."""
+Trains a Llama, or the model of a config.json, with AdamW on CPUs: in one process, and under FSDP2 on several. After an
+update, its state is saved by the framework and then durable by fsync; after another one it is saved by libdcp, once in
+the call, once in the background. Loads are cold. Prints the medians in seconds, and the framework's divided by
+libdcp's: of a durable save, of a load, and of the time for which the training stops for a save (the framework's with
+its fsync, as libdcp's is durable). The last row compares an update alone with one beside libdcp's save. A save beside
+an update takes the same time from it whatever the length of the sequence (--words)."""
 
 import argparse
 import contextlib
@@ -23,7 +26,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "peers"), str(HERE.parent / "python")]
 SHARDED = "SHARDED_STATE_DICT"  # each rank writes its part, by torch.distributed.checkpoint
-WORDS = 64  # of a sequence
 
 
 def make_model(args):
@@ -38,7 +40,7 @@ def make_model(args):
 
 def make_samples(args):
     import torch
-    return [{"input_ids": words, "labels": words} for words in torch.randint(args.vocab, (4096, WORDS))]
+    return [{"input_ids": words, "labels": words} for words in torch.randint(args.vocab, (4096, args.words))]
 
 
 class Accelerate:
@@ -253,10 +255,14 @@ def measure(args, framework):
         timed("save own", lambda: framework.save_own(str(own)), durable)
         cold(own)
         timed("load own", lambda: framework.load_own(str(own)))
-        for save_async in False, True:
-            framework.update()
-            framework.steps._save_async = save_async
-            timed("async" if save_async else "save", framework.save, framework.steps.wait)
+        framework.update()
+        framework.steps._save_async = False
+        timed("save", framework.save)
+        timed("update", framework.update)
+        framework.steps._save_async = True
+        timed("async", framework.save)
+        timed("update beside", framework.update)
+        framework.steps.wait()
         cold(Path(args.dir, "steps"))
         timed("load", framework.load)
         if i == 0 and rank == 0:
@@ -265,7 +271,7 @@ def measure(args, framework):
 
 def rows_of(args, name, world):
     command = [str(HERE / "adapters.py"), args.dir, "--child", name, "--world", world, "--rounds", args.rounds, "--layers",
-               args.layers, "--hidden", args.hidden, "--vocab", args.vocab, "--config", args.config]
+               args.layers, "--hidden", args.hidden, "--vocab", args.vocab, "--config", args.config, "--words", args.words]
     if world > 1:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", world, *command]
     done = subprocess.run([sys.executable, "-W", "ignore", *map(str, command)], capture_output=True, text=True,
@@ -282,8 +288,11 @@ def show(name, world, rows):
     found = {"save": (median("save own"), median("save")), "load": (median("load own"), median("load")),
              "stall": (median("save own"), median("async", "stall_s")), "stall without fsync":
              (median("save own", "stall_s"), median("async", "stall_s"))}
+    alone, beside = median("update"), median("update beside")
     for what, (own, ours) in found.items():
         print(f"{name:14} {world} ranks  {what:20} own {own:7.3f} s  libdcp {ours:7.3f} s  ratio {own / ours:6.2f}", flush=True)
+    print(f"{name:14} {world} ranks  {'an update':20} alone {alone:5.3f} s  beside {beside:7.3f} s  ratio {alone / beside:6.2f}",
+          flush=True)
 
 
 def main():
@@ -296,6 +305,7 @@ def main():
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--vocab", type=int, default=8192)
     parser.add_argument("--config", default="", help="a model's config.json")
+    parser.add_argument("--words", type=int, default=64, help="of a sequence")
     parser.add_argument("--child", choices=FRAMEWORKS, help=argparse.SUPPRESS)
     parser.add_argument("--world", type=int, default=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
