@@ -58,7 +58,7 @@ static inline int comm_buffer_broadcast(dcp_comm *comm, comm_buffer *message, in
 /* Messages between ranks that know beforehand what they send each other: a short list of peers, and
  * the number of bytes. Over MPI, and over a caller's table with `exchange`, only the ranks that
  * have messages take part, and each waits only for its peers. Over a table without `exchange` all
- * ranks take part, also those without messages (comm_exchange_is_collective).
+ * ranks take part, even those without messages (comm_exchange_is_collective).
  *
  * A list is sorted by peer, contains each peer at most once, and never contains this rank. The
  * sender and the receiver of a message both list it, in corresponding exchanges. A list may have
@@ -71,7 +71,7 @@ typedef struct comm_exchange {
     const dcp_comm_message *send, *receive;
     size_t sends, receives;
     size_t sends_below, receives_below; /* how many messages go to, and come from, lower ranks */
-    size_t sent, received; /* how many messages have had their piece number `piece` begun */
+    size_t sent, received; /* for how many messages piece number `piece` has been begun */
     uint64_t piece; /* large messages go in pieces: the first pieces of all messages before the
                        second ones */
 } comm_exchange;

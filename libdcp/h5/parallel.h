@@ -2,7 +2,7 @@
  * transfers.
  *
  * Every rank opens the file for itself, on MPI_COMM_SELF. Nothing here is collective, so if a rank
- * fails, no other rank waits for it, and the file's metadata never changes. */
+ * fails, no other rank waits for it. The file's metadata never changes. */
 #pragma once
 
 #include <stdbool.h>

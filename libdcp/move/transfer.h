@@ -31,14 +31,14 @@ typedef struct move_progress {
 /* Reports that `bytes` more were written or passed on. */
 void move_progress_written(move_progress *progress, uint64_t bytes);
 /* Reports that `bytes` more were read, but not written: a caller whose memory is mapped from a file
- * may release them. */
+ * may release that memory. */
 void move_progress_read(move_progress *progress, uint64_t bytes);
 
 /* Returns DCP_ERR_CANCELLED if the caller or another rank gave up, so the rest can be skipped.
  * Returns DCP_OK if `progress` is NULL. */
 int move_progress_status(const move_progress *progress, dcp_error *err);
-/* Does the same, but first asks the caller whether to give up. Called if the caller may not have
- * been asked for a long time, and before anything that cannot be undone. */
+/* Does the same, but first asks the caller whether to give up. Called where the caller might
+ * otherwise not be asked for a long time, and before anything that cannot be undone. */
 int move_progress_poll(move_progress *progress, dcp_error *err);
 
 /* Reports the end of a phase, and returns its duration. `progress` may be NULL. */
@@ -51,7 +51,7 @@ void move_progress_release(const move_progress *progress);
 /* Returns true if it is worth copying the `left` bytes that remain to be read. */
 bool move_progress_should_copy(const move_progress *progress, uint64_t left);
 
-/* One move of bytes between the boxes of ranks and files, in either direction: the argument of
+/* One move of bytes, in either direction, between ranks' boxes and files: the argument of
  * engines. */
 
 struct io_file;
@@ -98,8 +98,8 @@ typedef struct move_transfer {
     bool skips_bulk; /* bulk parts are left to the caller */
     /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
-    /* Set if this rank has failed already, and then it has no pieces; other ranks learn of the
-     * failure at the end. NULL: no failure. */
+    /* Set if this rank has failed already. Such a rank has no pieces, and the other ranks learn of
+     * the failure at the end. NULL: no failure. */
     const dcp_error *failure;
     bool is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
     /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_SCRATCH
@@ -131,13 +131,13 @@ struct move_progress;
 
 /* Reads the boxes of pieces once, in parts, from wherever they are, and adds them to the pieces'
  * checksums. Not collective. Each box must be its piece's whole dataset, and no piece may be bulk.
- * Bytes on a device are summed there if they are contiguous in the checksums. Otherwise they are
- * copied in the order of the pieces' file_offset, which must ascend; this requires
+ * Bytes on a device are summed there, unless the checksums cover them in short runs. Such bytes are
+ * copied to the host in the order of the pieces' file_offset, which must ascend; this requires
  * move_device_begin. `progress` may be NULL. */
 int move_sums(const move_piece *pieces, size_t n, struct move_progress *progress, dcp_error *err);
 
 /* Does the same for the parts of the pieces' boxes that other holders supply, but adds them only to
- * the boxes' own checksums; boxes without these are skipped. Each of these boxes must be completely
- * in its piece. */
+ * the boxes' own checksums; boxes without own checksums are skipped. All other boxes must be
+ * completely in their pieces. */
 int move_sums_of_others(const move_piece *pieces, size_t n, struct move_progress *progress,
                         dcp_error *err);

@@ -38,9 +38,9 @@ void redundancy_stripes_free(stripe *list, size_t n);
 
 struct comm_stop;
 
-/* Moves and combines the strips. Collective. Each rank passes the stripes in which it has strips,
- * in an order that is the same on all ranks. Uses 16 MiB per rank; if any rank sends and receives
- * more than 4,000 strips in all, one page per strip. `stop` is checked for each slice; NULL: never
- * stop. */
+/* Moves and combines the strips, one slice at a time. Collective. Each rank passes the stripes in
+ * which it has strips, in an order that is the same on all ranks. Uses at most 16 MiB per rank,
+ * unless some rank sends and receives more than 4,000 strips in all: then each rank uses one page
+ * for each strip. `stop` is checked before each slice; NULL: never stop. */
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, struct comm_stop *stop,
                             dcp_error *err);

@@ -70,8 +70,7 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
 
-/* Makes the members of about.json: this rank's figures until the data is synced, and then the
- * caller's members. */
+/* Makes the members of about.json: this rank's figures so far, followed by the caller's members. */
 static int about_members(const dcp_store *store, const save_request *r, const char *folder,
                          const dcp_report *report, double seconds, char **out, dcp_error *err) {
     json_t *object =

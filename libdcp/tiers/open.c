@@ -101,9 +101,9 @@ static int find_newest_of_run(const dcp_tiers *tiers, const store_lineage *known
     return comm_allreduce(tiers->comm, after, 1, DCP_REDUCE_MAX, err);
 }
 
-/* Collective: finds the latest save in all stores. According to the lineage that this save records,
- * sets aside steps of stores that were absent while the run went back. Rank 0 knows all lineages,
- * since it is a leader in every store. */
+/* Collective: finds the latest save in all stores. If stores were absent when the run went back to
+ * an older step, sets aside their steps that the lineage of the latest save rules out. Rank 0 knows
+ * all lineages, since it is a leader in every store. */
 static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
     uint64_t after = 0;
@@ -151,8 +151,8 @@ static void close_tier(tier *t) {
     free((char *)t->given.keep_metric);
 }
 
-/* Waits for the save in flight and all fillings. A forked process must not do this, since it has
- * none of their threads. */
+/* Waits for the save in flight, and until no store is being filled. A forked process must not do
+ * this, since it has none of the threads that do this work. */
 static void end_fillings(dcp_tiers *tiers) {
     dcp_error err;
     tier *flying = tiers->flight_tier;

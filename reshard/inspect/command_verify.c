@@ -1,5 +1,5 @@
-/* dcp-inspect verify: checks every byte of one step, or of all steps. Prints each place of damage
- * on stdout, in one line. */
+/* dcp-inspect verify: checks every byte of one step, or of all steps. Prints one line on stdout for
+ * each damaged place. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>

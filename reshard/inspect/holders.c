@@ -1,5 +1,5 @@
-/* Parameters are grouped by module, as deep as the largest number of groups permits. Every other
- * kind is one group. */
+/* Parameters are grouped by module, as deeply as the limit on the number of groups permits. Every
+ * other kind of tensor is one group. */
 #include "inspect/holders.h"
 
 #include <errno.h>

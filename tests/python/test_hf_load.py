@@ -1,4 +1,4 @@
-"""libdcp.hf.load of numpy states, and of files that are damaged or hostile. With numpy alone."""
+"""libdcp.hf.load of numpy states, and of files that are damaged or hostile. Needs only numpy."""
 
 import json
 import os
@@ -112,7 +112,7 @@ class Test(unittest.TestCase):
         self.assertEqual(np.count_nonzero(memory[..., 1::2]), 0)
 
     def test_large(self):
-        """Runs of the file that are read one by one, and more than is read at once."""
+        """Runs of the file that are read one by one, and a tensor that is too large for one read."""
         big = np.arange(5 << 21, dtype=np.float32).reshape(40, 1 << 18)
         self.write(content=st_bytes({"w": big}))
         for start, count in (((3, 5), (30, 100)), ((0, 1 << 17), (40, 1 << 17)), ((0, 0), (40, 1 << 18))):
@@ -212,7 +212,7 @@ class Test(unittest.TestCase):
         self.refused({"a": np.zeros(1)}, "CORRUPT", "config.json: is no JSON")
 
     def test_pipes(self):
-        """A pipe in the place of any file is refused by name, where opening it would wait for a writer."""
+        """A pipe in the place of any file is refused by name; opening it would wait for a writer."""
         signal.alarm(60)  # ends a load that waits
         self.addCleanup(signal.alarm, 0)
         for name in ("model-0.safetensors", "model.safetensors.index.json", "model.safetensors", "config.json"):

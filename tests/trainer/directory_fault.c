@@ -1,7 +1,7 @@
-/* Preloaded into dcp-train: one call on one file or folder fails, once. Told by the environment:
- *   FAULT_ARMED  a file; whoever removes it has the fault
+/* Preloaded into dcp-train: one call on one file or folder fails, once. Environment variables:
+ *   FAULT_ARMED  a file; the call fails in the process that removes this file
  *   FAULT_CALL   open, lock, write or sync
- *   FAULT_PATH   how the path of what is opened, locked, written or synced ends
+ *   FAULT_PATH   the end of the path that is opened, locked, written or synced
  *   FAULT_ERRNO  a number */
 #include <dlfcn.h>
 #include <errno.h>

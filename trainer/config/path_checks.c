@@ -184,7 +184,7 @@ static bool is_closed(const char *dir) {
     const int n = snprintf(path, sizeof path, "%s/.lock", dir);
     if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, true;
     if (is_refused(access(path, W_OK))) return true;
-    /* The directory decides, or the nearest parent that exists. */
+    /* What remains to check is the directory, or its nearest parent that exists. */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
         if (access(path, F_OK) == 0 || errno != ENOENT) return is_closed_folder(*path ? path : "/");

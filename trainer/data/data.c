@@ -1,6 +1,6 @@
 /* Samples by global number: sample g is number g % samples of epoch g / samples. With several
- * sources, a permutation of g's cycle selects the source; the sample's number in that source is the
- * source's share of all earlier cycles, plus its samples before g in this cycle. */
+ * sources, a permutation of g's cycle selects the source; the sample's number in that source is how
+ * many samples the source has in all earlier cycles, and before g in this cycle. */
 #include "data/data.h"
 
 #include <stdbool.h>
@@ -12,9 +12,9 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* Limits of the checksum. For each source, it covers all samples if these are at most ALL_SAMPLES
- * and have at most CHECKED_BYTES in total. Otherwise it covers as many as have at most
- * CHECKED_BYTES in total, up to SOME_SAMPLES, but at least one. */
+/* Limits of the checksum. For each source, it covers all samples if there are at most ALL_SAMPLES,
+ * with at most CHECKED_BYTES in total. Otherwise it covers at most SOME_SAMPLES samples, with at
+ * most CHECKED_BYTES in total, but at least one sample. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
 typedef struct data_part {
@@ -142,7 +142,8 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
     return status;
 }
 
-/* Allocates memory for one sample, *words of 4 bytes; the caller frees *memory. */
+/* Allocates memory for one sample, and sets *words to its size in words of 4 bytes. The caller
+ * frees *memory. */
 static int make_sample_room(const data *d, sample_batch *room, uint64_t *words, void **memory,
                             dcp_error *err) {
     const uint64_t values = model_sample_values(&d->shape), ids = model_sample_ids(&d->shape);

@@ -122,8 +122,8 @@ static bool is_true(const char *info, const char *name) {
     return strcmp(value, "true") == 0;
 }
 
-/* Returns true if Open MPI uses the starter of a batch system (Grid Engine, LoadLeveler), as it
- * does if no AGENT is named. */
+/* Returns true if Open MPI starts processes on other hosts through a batch system (Grid Engine,
+ * LoadLeveler). It never does that if the user has named an AGENT. */
 static bool is_by_batch_system(const char *info) {
     char source[32];
     find_value(info, ":plm_rsh_agent:source:", source, sizeof source);
@@ -147,7 +147,7 @@ static bool takes_x(const char *agent) {
     return true;
 }
 
-/* Copies to `words` the first of AGENT : AGENT : ... that is installed. */
+/* `agents` is a list AGENT : AGENT : ... Copies the first one that is installed to `words`. */
 static void choose(char *agents, char *words, size_t size) {
     for (char *one; (one = strsep(&agents, ":"));) {
         char program[WORDS_BYTES];
@@ -160,9 +160,9 @@ static void choose(char *agents, char *words, size_t size) {
     }
 }
 
-/* Returns the words of AGENT, such as "ssh -x", as the user has specified it for the family of
- * mpirun. Returns NULL if Open MPI uses a batch system, which passes the environment on, or if no
- * AGENT is installed. The text is static; only the first call queries Open MPI. */
+/* Returns the words of the AGENT that this family of mpirun uses, such as "ssh -x": the user's, or
+ * the default. Returns NULL if Open MPI uses a batch system, which passes the environment on, or if
+ * no AGENT is installed. The text is static; only the first call queries Open MPI. */
 static const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
     static bool asked;
@@ -374,8 +374,8 @@ static int add_parameters(words *w, const launcher_command *c, const char *self)
     return 0;
 }
 
-/* Makes mpirun start dcp-run in place of ssh. From HOST COMMAND, dcp-run makes `ssh HOST dcp-run
- * agent ... COMMAND`. */
+/* Makes mpirun start dcp-run in place of ssh. Called with HOST COMMAND, dcp-run then becomes
+ * `ssh HOST dcp-run agent ... COMMAND`. */
 static int add_starter(words *w, launcher_command *c, const char *self) {
     const launcher_family_remote *by = c->family->remote;
     const char *shell = launcher_shell_words(by), *given = getenv(by->starter_words);

@@ -98,7 +98,7 @@ static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t
     return out->type == MODEL_ROPE_YARN ? read_yarn(rope, out, err) : read_llama3(rope, out, err);
 }
 
-/* Returns true if the object has an object for each type of layers, which is refused. */
+/* Returns true if the object contains another object for each type of layer. Refuses that. */
 static bool is_nested(const model_keys *rope) {
     const char *member;
     json_t *value;
@@ -188,8 +188,8 @@ void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
     }
 }
 
-/* layer_types contains one of two words for each layer. Without this key, all layers from a first
- * one on have a window. */
+/* layer_types contains one of two words for each layer. Without this key, some layer (read_first)
+ * and all layers after it have a window. */
 
 enum { USUAL_WINDOW = 4096 };
 

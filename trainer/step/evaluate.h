@@ -12,7 +12,7 @@ typedef struct trainer trainer;
 typedef struct step_evaluation {
     double loss; /* mean over all counted targets; NaN if the loss of a target is not finite */
     double losses[SAMPLE_MAX_LOSSES]; /* `loss` is their weighted sum */
-    double accuracy; /* for a classifier: the share of samples whose own class is likeliest */
+    double accuracy; /* for a classifier: the share of samples that it classifies correctly */
     bool done;       /* false: a request to stop came before the end */
 } step_evaluation;
 

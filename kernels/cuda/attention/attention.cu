@@ -161,7 +161,8 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dq[at + i] = v.inv_root * acc[i];
 }
 
-/* query_kernel comes last, because dq may be q; each of its blocks reads only its own row of q. */
+/* query_kernel comes last, because dq may be the memory of q. Each block of query_kernel reads only
+ * its own row of q. */
 static void backward_rows(kernels *k, const attention_view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
     by_limits(limits_of(v), [&](auto limits) {

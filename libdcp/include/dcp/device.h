@@ -30,7 +30,7 @@
  *     while (train(compute_stream)) {                // the optimizer's kernels have been launched
  *         dcp_save_async(store, step, state, json, NULL, &saving, &err); // starts after them
  *         forward_and_backward(compute_stream);      // reads the weights while they are copied
- *         dcp_save_fence(saving);                    // all is copied: it may change now
+ *         dcp_save_fence(saving);                    // all copied: weights may change now
  *         update(compute_stream);
  *         dcp_save_wait(saving, NULL, &err);         // published and durable
  *     }

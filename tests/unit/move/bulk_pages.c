@@ -1,5 +1,5 @@
-/* Bulk parts in pages as large as a block are on such pages, wherever the dataset begins: each is
- * one page, they follow each other, and the rest of the run are fragments. */
+/* With pages as large as a block, each bulk part is one page of the file, wherever the dataset
+ * begins. The parts follow each other, and the rest of the run is fragments. */
 #include "format/index.h"
 #include "move/piece.h"
 #include "support/core_fixture.h"

@@ -1,4 +1,4 @@
-"""Reads what torch.save wrote, files and the parts of torch.distributed.checkpoint's ``.distcp`` files, without torch.
+"""Reads files that torch.save wrote, and the parts of torch.distributed.checkpoint's ``.distcp`` files, without torch.
 
 Each is a zip: ``data.pkl``, a pickle that describes the elements, and ``data/0`` and so on, the elements, which
 are stored uncompressed.
@@ -169,7 +169,7 @@ class Archive:
 
     @property
     def length(self) -> int:
-        """The zip's bytes."""
+        """The zip's size in bytes."""
         return self._place.bytes
 
     def refused(self, what: str) -> Error:
@@ -264,7 +264,7 @@ class StoredTensor:
         return True
 
     def read_into(self, files: Files, offset: int, into: memoryview) -> None:
-        """Fills memory with the bytes, starting at ``offset``, of the elements in row-major order."""
+        """Fills memory with bytes of the elements in row-major order, starting at byte ``offset``."""
         if self._is_dense():
             files.read_into(self.place.file, self.place.offset + offset, into)
             return

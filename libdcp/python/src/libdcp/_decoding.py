@@ -47,8 +47,8 @@ class Decoder:
         """The value of a word.
 
         Args:
-            keys: that lead to it.
-            hint: the value in the same place of the state that is loaded into, whose class may be used.
+            keys: the keys that lead to it.
+            hint: the value at the same place in the state to load into; its class may be used.
 
         Raises:
             libdcp.Error: CORRUPT: a tag's content is invalid; VERSION: the tag is unknown.
@@ -95,7 +95,7 @@ class Decoder:
                         status=Status.CORRUPT) from None
 
     def _class(self, name: Any, keys: tuple[Any, ...], hint: Any, fits: Callable[[type], bool]) -> type | None:
-        """The caller's class of that name, or that of the hint, if it fits."""
+        """The caller's class of that name if it fits; otherwise the hint's class if that fits."""
         if self._plain:
             return None
         for found in (self._classes.get(name) if isinstance(name, str) else None, type(hint)):
@@ -223,12 +223,12 @@ def inner_of(value: Any, key: Any) -> Any:
         if isinstance(value, (Sequence, collections.deque)) and not isinstance(value, (str, bytes, bytearray)):
             return value[key] if isinstance(key, int) and key < len(value) else None
         return getattr(value, key, None) if dataclasses.is_dataclass(value) and isinstance(key, str) else None
-    except Exception:  # of the user's classes
+    except Exception:  # raised by the user's classes
         return None
 
 
 def _attributes(names: Sequence[str] = ()) -> Sequence[str]:
-    """For a mapping's class, the attributes that are also its keys."""
+    """The names of those attributes that a mapping also has as keys."""
     if any(not name.isidentifier() or name.startswith("__") for name in names):
         raise ValueError("no names of attributes")
     return names

@@ -1,4 +1,4 @@
-"""Hugging Face accelerate's ``save_state`` and ``load_state`` by a libdcp store::
+"""Hugging Face accelerate's ``save_state`` and ``load_state`` with a libdcp store::
 
     accelerator = Accelerator()
     libdcp.accelerate.register(accelerator, "checkpoints")
@@ -47,7 +47,7 @@ class _Epoch:
         self._generator = None if self._has_seed else getattr(self._sampler, "generator", None)
 
     def state_dict(self) -> dict[str, Any]:
-        active = self._loader.gradient_state.active_dataloader  # maybe that of skip_first_batches
+        active = self._loader.gradient_state.active_dataloader  # may be from skip_first_batches
         is_over = active is not None and active.dataset is self._loader.dataset and active.end_of_dataloader
         return {"epoch": self._loader.iteration + is_over, "seed": self._sampler.initial_seed if self._has_seed else None,
                 "generator": None if self._generator is None else self._generator.get_state().numpy().tobytes()}
@@ -102,7 +102,8 @@ class _States:
         """Replaces :meth:`accelerate.Accelerator.save_state`.
 
         Args:
-            output_dir: its last number is the step's; by default, and with automatic naming, steps are counted.
+            output_dir: the last number in it is the step's; by default, and with automatic naming, steps are numbered
+                consecutively.
             safe_serialization: has no effect: nothing is pickled.
 
         Returns:
@@ -171,31 +172,33 @@ def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, s
              copy_bytes: int | None = None, reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
     """Makes an accelerator's ``save_state``, ``load_state`` and ``end_training`` use a store.
 
-    A step has what accelerate's folders have, in sections with the names of these files: ``/model/<parameter>``,
-    ``/optimizer/<moment>/<parameter>``, and, of further ones, ``model_1`` and so on; schedulers, the scaler, objects of
-    ``register_for_checkpointing`` and each rank's generators of random numbers. Of a data loader it has the epoch, the
-    sampler's seed or generator, and the state if it is stateful. It loads on any number of ranks, with FSDP2, DDP or in
-    one process; nothing is pickled.
+    A step has what accelerate's folders have, in sections with the names of accelerate's files: ``/model/<parameter>``,
+    ``/optimizer/<moment>/<parameter>``, for a second model ``/model_1``, and so on; schedulers, the scaler, objects of
+    ``register_for_checkpointing`` and each rank's generators of random numbers. For each data loader, a step has the
+    epoch, the sampler's seed or generator, and, if the loader is stateful, its state. A step loads on any number of
+    ranks, with FSDP2, DDP or in one process; nothing is pickled.
 
-    As with accelerate, a program skips the batches of an epoch that were used, by ``skip_first_batches``; they are the
-    same ones only with ``DataLoaderConfiguration(use_seedable_sampler=True)``, on another number of ranks also at the
-    beginning of an epoch. There, since schedulers count the steps of all processes by default, a learning rate continues
-    only with ``Accelerator(step_scheduler_with_optimizer=False)``. With ``use_stateful_dataloader=True`` as well as
-    ``use_seedable_sampler=True``, an epoch of a map-style dataset continues on any number of ranks, with the same
-    batches if the total batch size is the same; otherwise fewer samples come again than a total batch has.
+    As with accelerate, a program calls ``skip_first_batches`` to skip those batches of an epoch that were used. These
+    are the same batches as before only with ``DataLoaderConfiguration(use_seedable_sampler=True)``; on a different
+    number of ranks, this option is needed even at the beginning of an epoch. A learning rate continues on a different
+    number of ranks only with ``Accelerator(step_scheduler_with_optimizer=False)``, since schedulers count the steps of
+    all processes by default. With ``use_stateful_dataloader=True`` as well as ``use_seedable_sampler=True``, an epoch
+    of a map-style dataset continues on any number of ranks. If the total batch size is the same, so are the batches;
+    otherwise fewer samples than one total batch come again.
 
-    A step's number is that of ``ProjectConfiguration.iteration``, which a load sets to the next one, or the last number
-    in ``output_dir``. With ``automatic_checkpoint_naming``, ``total_limit`` is how many steps remain. A load without
-    ``input_dir`` takes the newest step that is not damaged.
+    A step's number is ``ProjectConfiguration.iteration``, or the last number in ``output_dir``. A load sets
+    ``iteration`` to the number after that of the loaded step. With ``automatic_checkpoint_naming``, ``total_limit`` is
+    how many steps remain. A load without ``input_dir`` takes the newest step that is not damaged.
 
     Args:
         store_or_dir: a directory of steps, opened at the first save or load; or a list of :class:`libdcp.Tier`,
             likewise; or a :class:`libdcp.Store`.
-        save_async: ``save_state`` returns once the state is copied; the next one and ``end_training``, which then must
-            be called, raise the failure of a save in the background.
+        save_async: ``save_state`` returns once the state is copied. If the save then fails in the background, the next
+            ``save_state`` or ``end_training`` raises that failure, so call ``end_training``.
         copy_bytes: see :func:`libdcp.save_async`.
-        reshard: for other stateful data loaders on another number of ranks, see :class:`libdcp.Loader`.
-        options: of saves, see :func:`libdcp.save`.
+        reshard: for stateful data loaders that cannot otherwise continue on a different number of ranks; see
+            :class:`libdcp.Loader`.
+        options: options for saves; see :func:`libdcp.save`.
 
     Raises:
         ValueError: the accelerator uses DeepSpeed, Megatron-LM or XLA.
