@@ -20,7 +20,7 @@ BATCH = 48  # over all workers
 
 
 def samples() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """For the training, and for its evaluation."""
+    """Returns the samples for training, and those for evaluation."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     found = [{"pixel_values": image, "labels": int(label)} for image, label in zip(images, digits.target)]

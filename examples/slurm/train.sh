@@ -12,8 +12,8 @@
 dcp-run -n "$SLURM_NTASKS" --on-failure shrink -- dcp-train "$@" &
 run=$!
 
-# Only this script gets the warning. SIGTERM (scancel, the end of the time) also reaches dcp-run, which
-# would end at once at a second one, so it is not passed on.
+# Only this script gets the warning. SIGTERM (from scancel, or when the time is up) also reaches dcp-run, which
+# would end at once if it got another one, so the script does not pass it on.
 trap 'kill -USR2 $run' USR2
 trap : TERM
 

@@ -194,8 +194,8 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
                            "no step can be made whole; the newest one: %s", r->newest.message);
 }
 
-/* Collective: checks that this process still has the store. Only its current writer may write into
- * its steps. */
+/* Collective: checks that this process still has the store. Only a store's current writer may
+ * write into its steps. */
 static int check_held(dcp_store *store, dcp_error *err) {
     int status = store_leads(store) ? store_lock_check(store->lock, err) : DCP_OK;
     return comm_agree(store->comm, status, err);

@@ -242,8 +242,8 @@ uint64_t store_newest_limit(const dcp_store *store) {
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
-/* Of the steps that are complete on every node, finds the newest `keep` ones, and sets *oldest to
- * the oldest of these. Sets *found to false if there are fewer, or if the newest step is not
+/* Finds the newest `keep` of the steps that are complete on every node, and sets *oldest to the
+ * oldest of these. Sets *found to false if there are fewer, or if the newest step is not
  * `published`. Collective, unless all nodes are known to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_retention *own, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {
@@ -400,7 +400,7 @@ static void keep_spaced(candidate *list, size_t n, uint64_t seconds) {
     }
 }
 
-/* Of equal metrics, the newest is the best. */
+/* If metrics are equal, the newer step is the better one. */
 static void keep_best(candidate *list, size_t n, uint32_t best, bool highest) {
     for (uint32_t kept = 0; kept < best; kept++) {
         candidate *found = NULL;

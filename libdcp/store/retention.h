@@ -55,8 +55,9 @@ int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_err
  * later. */
 int store_clear(dcp_store *store, const char *name, dcp_error *err);
 
-/* Removes an entry of the store's directory or of the writer's folder that has lost its name. If a
- * reader holds it, or one of the folders in it, store_remove_released removes it later. */
+/* Removes the entry `trash`, which is not or no longer a step, from the store's directory or the
+ * writer's folder. If a reader holds it, or one of the folders in it, store_remove_released removes
+ * it later. */
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
 
 /* Removes discarded steps that readers held at that time and no longer hold. Does nothing on ranks

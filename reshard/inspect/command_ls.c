@@ -113,7 +113,7 @@ static const char *layout_text(const row *r, char *text) {
     return text;
 }
 
-/* Returns the number of ranks: that of the shards or, for a global file, the number in
+/* Returns the number of ranks: the number of shards or, for a global file, the number in
  * about.json. */
 static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;

@@ -96,7 +96,7 @@ def test_one_hdf5_file_by_one_rank_and_three():
 
 
 def check_tied(tensors, config, n, ranks=0):
-    """Of these tensors n are exported, also to HDF5."""
+    """An export to a Hugging Face folder has n of these tensors; one to HDF5 has all of them."""
     folder("tied", tensors, {"model_type": "llama", **config})
     run("dcp-import", "tied", "ckpt", "--allow-mismatch")
     run("dcp-export", "ckpt", "hf", "--allow-mismatch", ranks=ranks)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dcp-import: the checkpoint contains the folder's tensors byte for byte in their types, its files and its
+"""dcp-import: the checkpoint contains the folder's tensors, with the same types and bytes, its files and its
 configuration, whatever the number of files and ranks; an export restores all of it."""
 import json, os, shutil, struct, subprocess, sys
 import h5py
@@ -33,7 +33,7 @@ def imported():
 
 @cases.shared
 def imported_by_ranks():
-    """Makes imported() and the checkpoint "new/ckpt3", which three ranks made of "many"."""
+    """Makes imported() and the checkpoint "new/ckpt3", which three ranks made from "many"."""
     cases.use(imported)
     run("dcp-import", "many", "new/ckpt3/", ranks=3)
 
@@ -139,7 +139,7 @@ def test_pickled_weights_are_refused_with_the_remedy():
           "M.from_pretrained('pickled').save_pretrained('pickled-safetensors')" in err, err)
 
 
-# Imported moments must be those of the model's tensors, each with a count.
+# Imported moments must belong to tensors of the model, and each of these tensors must have a number of updates.
 W, ONE = values("F32", (2, 3)), ("F32", [], struct.pack("<f", 1))
 
 
@@ -182,7 +182,7 @@ def test_moments_are_imported():
           {"/optimizer/exp_avg/w": W[2], "/optimizer/exp_avg_sq/w": W[2], "/optimizer/step/w": ONE[2]}, list(found))
 
 
-# The tensors must be those of config.json; otherwise the differences are reported.
+# The tensors must match config.json; otherwise the differences are reported.
 MODEL = {"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 1,
          "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 8}
 TIED = {**MODEL, "tie_word_embeddings": True}
@@ -335,8 +335,8 @@ def test_tied_weights_that_differ_are_reported():
     check_tied(FITTING["lm_head.weight"], 1)
 
 
-# An index may name the copy of tied weights, which transformers did not write. Every other name must have a
-# file.
+# An index may name the copy of tied weights: some versions of transformers list it, although they do not store
+# it. Every other name must have a file.
 ALONE = {n: t for n, t in FITTING.items() if n != "lm_head.weight"}
 HEAD = "its index names tensor 'lm_head.weight', which no file holds"
 GEMMA = {"model_type": "gemma"}
@@ -499,7 +499,7 @@ def test_a_run_is_not_replaced_and_force_adds_step_0():
 
 
 def lose_lock(directory):
-    """Makes the lock look like that of a writer, here this process, that is no longer known to run."""
+    """Makes the lock look as if its writer, here this process, were no longer known to run."""
     with open(f"{directory}/.lock") as f:
         words = f.read().split()
     with open("/proc/self/stat") as f:

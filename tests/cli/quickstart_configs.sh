@@ -53,7 +53,7 @@ wait $! || status=$?
 
 grep -q 'import h5py' "$dir/used" || { echo "the python3 of PATH is not asked for h5py before training" && exit 1; }
 
-# Of the build the quickstart shows ten lines, or the end of the build's log if the build fails.
+# The quickstart shows ten lines of the build, or the end of the build's log if the build fails.
 [ "$(grep -c '^  [0-9]* of 40 files$' "$dir/out")" -eq 10 ] || { echo "no progress" && cat "$dir/out" && exit 1; }
 [ "$(wc -l <"$dir/build/quickstart/build.log")" -eq 40 ] || { echo "no log of the build" && exit 1; }
 touch "$dir/broken"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""dcp-reshard is killed, or a call fails, at each of its calls below DST in turn, up to its last one. A step with
-its name is complete, a failure leaves no files, short writes make no difference, and a step that is replaced is
-the old or the new one."""
+"""dcp-reshard runs once for each of its calls that open or change something in DST: it is killed at that call, or the
+call fails. If a step's name exists, the step is complete; a failure leaves no files, short writes make no difference,
+and a step that was to be replaced is either the old or the new one."""
 import atexit, filecmp, glob, os, shutil, signal, subprocess, sys, tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
@@ -29,7 +29,7 @@ def reshard(to, *options, **env):
 
 
 def injected(fault, at, *options):
-    """Runs it. Returns the run, and whether it reached that call."""
+    """Runs dcp-reshard with a fault at call number `at`. Returns the result, and whether that call was reached."""
     shutil.rmtree(control, ignore_errors=True)
     os.mkdir(control)
     result = reshard(dst, *options, LD_PRELOAD=INJECT, OMPI_COMM_WORLD_RANK="0", INJECT_RANK="0", INJECT_BELOW=dst,
@@ -39,7 +39,7 @@ def injected(fault, at, *options):
 
 
 def step_is(reference):
-    """Returns true if DST's step has the files of that one."""
+    """Returns true if DST's step has the same files as the step in `reference`."""
     names = [os.path.basename(p) for p in glob.glob(f"{reference}/step-*/*.h5")]
     found = [os.path.basename(p) for p in glob.glob(f"{dst}/step-*/*.h5")]
     folder = lambda d: glob.glob(f"{d}/step-*")[0]

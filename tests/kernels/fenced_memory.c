@@ -16,7 +16,7 @@ static size_t bytes_of(const char *variable, size_t otherwise) {
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* Of this rank. */
+/* Returns the duration of a tick on this rank. */
 static double tick_seconds(void) {
     const char *tick = getenv("FENCED_TICK"), *slow = getenv("FENCED_SLOW");
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");

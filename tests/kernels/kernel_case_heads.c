@@ -62,7 +62,7 @@ static float *table(conform *c, const kernels_heads *h, int sines) {
     return conform_floats(c, sines ? sine : cosine, n);
 }
 
-/* Of documents of three tokens, and in the next sample of four. */
+/* Places in documents of three tokens; in the next sample, of four. */
 static int32_t *places_of(conform *c, const kernels_heads *h) {
     int32_t *places = conform_host(c, h->batch * h->sequence, sizeof *places);
     for (size_t i = 0; i < h->batch * h->sequence; i++)

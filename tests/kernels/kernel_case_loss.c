@@ -64,7 +64,7 @@ static void loss_of(conform *c, size_t rows, size_t vocab, float spread) {
                   conform_wide(c, gradient, n), n, 0.0);
 }
 
-/* Of logits in bf16 the same as of those widened, the gradient rounded. */
+/* Logits in bf16 give the same as the widened logits, with the gradient rounded. */
 static void loss_in_bf16(conform *c, size_t rows, size_t vocab) {
     kernels *k = c->k;
     const size_t n = rows * vocab;

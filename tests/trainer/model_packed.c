@@ -4,13 +4,14 @@
 
 #include "golden_model.h"
 
-/* Of a sample; documents in two samples. No position of a packed sample but the last is one that
- * the model would have without restarting. */
+/* Tokens and documents per sample; then the documents' lengths in two samples. No position of a
+ * packed sample but the last is one that the model would have without restarting. */
 enum { TOKENS = 90, DOCUMENTS = 9, SAMPLES = 2 };
 static const size_t lengths[SAMPLES][DOCUMENTS] = {{31, 1, 20, 9, 17, 2, 3}, {64, 5, 19}};
 
-/* Of the loss, and of a gradient's largest element: another order of fp32 sums. Attention's sums
- * are in another order too, which in bf16 rounds some of its results to the neighbour. */
+/* Tolerances, relative to the loss and to a gradient's largest element, for another order of fp32
+ * sums. Attention's sums are in another order too, which in bf16 rounds some of its results to the
+ * neighbour. */
 #define LOSS_OFF 1e-6
 #define GRAD_OFF 2e-6
 #define BF16_LOSS_OFF 1e-3

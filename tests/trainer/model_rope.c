@@ -26,7 +26,7 @@ static int read_config(const char *members, model_config *out, dcp_error *err) {
     return status;
 }
 
-/* Of pairs 0, n/4, n/3, n/2, 2n/3, 3n/4 and n - 1; the first one turns a radian a position. */
+/* pairs: radians per position of pairs 0, n/4, n/3, n/2, 2n/3, 3n/4 and n - 1 */
 typedef struct expected {
     const char *name, *members;
     double scale;

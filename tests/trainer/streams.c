@@ -162,7 +162,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return cudaSuccess;
 }
 
-/* Of the C library and of MPI: an alarm for tests, and a clock that runs. */
+/* Replace functions of the C library and of MPI: an alarm for tests, and a clock that runs. */
 unsigned alarm(unsigned seconds) {
     const struct itimerval soon = {.it_value = {.tv_usec = 10000 * (long)(seconds > 0)}};
     setitimer(ITIMER_REAL, &soon, NULL);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A start continues from what an earlier one of the same dcp-run has published in any store, whatever checkpoint.resume
-says, also if dcp-run has not seen it published. Steps of another dcp-run belong to another run. The start says where it
-continues, with what was rebuilt."""
+"""A start continues from the newest step that an earlier start of the same dcp-run published in any store, whatever
+checkpoint.resume says, even if dcp-run did not notice the publication. Steps of another dcp-run belong to another run.
+The start reports where it continues, and how many files were rebuilt."""
 import glob, json, os, shutil, signal
 from board_lib import BoardRun
 from train_lib import cases, check, config, make_text, metrics, step_path, steps, train

@@ -1,4 +1,4 @@
-/* Every rank sends to every other rank the part of its micro-batches' gradients that the receiver
+/* Every rank sends every other rank the part of its micro-batches' gradients that the receiver
  * adds up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
  * micro-batches. A rank without a micro-batch sends nothing and is skipped; it does not count as a
  * micro-batch of zeros, because adding those would change the order of the sum.
@@ -8,8 +8,8 @@
  * holds the whole state, each rank adds up a range of the gradients, which all ranks send to it,
  * and then sends the result to all.
  *
- * The gradients of one unit can be in flight at the same time as the sums of the previous unit that
- * cross to other groups. With the ring the transport does the additions. */
+ * The gradients of one unit can be in flight while the sums of the previous unit cross to other
+ * groups. With the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@
 
 /* The partial sums of gradients that a rank stores, and their memory. */
 typedef struct sum_counters {
-    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; they end in `grads` */
+    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; results go to grads */
     fsdp_sum_counter *local; /* [units] of the whole gradients of this rank's micro-batches */
     float **own_slots, **local_slots;
     uint64_t n_own, n_local;
@@ -43,8 +43,8 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
     return fsdp_sum_allocate_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
-/* Returns true if sums of this rank's own micro-batches are stored in its gradients, which requires
- * that it holds the whole state. */
+/* Returns true if sums of this rank's own micro-batches are stored in `grads`, which requires that
+ * the rank holds the whole state. */
 static bool is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
     return layout->shards == 1 && batches->block > 1;
 }

@@ -126,7 +126,7 @@ enum {
     CONSOLE_BYTES = 4096,    /* what a writable pipe accepts at once */
     TERMINAL_BYTES = 256,    /* what a writable terminal accepts at once */
 };
-static const double stuck_s = 2; /* after so long, a console that accepts nothing is stuck */
+static const double stuck_s = 2; /* a console that accepts nothing for this long is stuck */
 static const double last_s = 1;  /* the longest wait for the console at the end */
 
 typedef struct output_line {

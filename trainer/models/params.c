@@ -1,5 +1,5 @@
 /* A model's parameters: names, shapes, initial values and order, on which FSDP and checkpoints
- * rely. Each part is added to a unit by its name, and records its place there. */
+ * rely. Each part is added to a unit by name, and records where its parameters are in that unit. */
 #include "models/params.h"
 
 #include <inttypes.h>
@@ -74,8 +74,8 @@ static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     return n;
 }
 
-/* GPT-2 initializes layers whose output is added to the stream with smaller values: divided by the
- * square root of the number of such additions. */
+/* For layers whose output is added to the residual stream, GPT-2 divides the standard deviation by
+ * the square root of the number of such additions. */
 static double residual_std(const model_config *c) {
     return c->in_first ? c->init_std / sqrt(2.0 * (double)c->layers) : c->init_std;
 }
@@ -360,7 +360,7 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
     return DCP_OK;
 }
 
-/* Returns true if `name`, preceded by a dot, ends in `end`, which begins with a dot. */
+/* Returns true if a dot followed by `name` ends in `end`, which begins with a dot. */
 static bool ends_in(const char *name, const char *end) {
     const size_t n = strlen(name), m = strlen(end);
     return (n >= m && strcmp(name + n - m, end) == 0) || strcmp(name, end + 1) == 0;

@@ -61,7 +61,7 @@ static struct {
 } launched;
 
 /* To be called before MPI_Init, because Open MPI's MPI_Init sets some of these variables itself.
- * WORLD_SIZE counts only together with RANK. */
+ * WORLD_SIZE is used only if RANK is set, too. */
 static void find_launched(void) {
     for (int i = 0; i < PROGRAM_LAUNCHERS && !launched.size; i++) {
         const program_launcher *by = &program_launchers[i];

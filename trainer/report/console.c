@@ -23,7 +23,7 @@ void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps,
     if (c->columns < LEAST_COLUMNS) c->columns = 0;
 }
 
-/* A launcher may make a terminal of its own and give it to a rank as stdout, so isatty counts only
+/* A launcher may make a terminal of its own and give it to a rank as stdout, so isatty is used only
  * without a launcher. */
 int report_console_columns(void) {
     struct winsize size;
@@ -57,7 +57,7 @@ static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECON
 static void make_parts(const report_values *v, uint64_t max_steps, bool are_tokens, double left_s,
                        char parts[PARTS][PART_BYTES]) {
     char left[PART_BYTES - 8];
-    /* imbalance, and the share of saves, are shown only above these thresholds */
+    /* the imbalance, and the time that saves take, are shown only above these thresholds */
     const double uneven = 1.1, waits = 0.05;
     memset(parts, 0, PARTS * sizeof *parts);
     snprintf(parts[STEP], PART_BYTES, "step %" PRIu64 "/%" PRIu64, v->step, max_steps);

@@ -82,7 +82,7 @@ static void take_run(const char *line, char run[RUN_BYTES]) {
 }
 
 /* Reads the content of a file; lines of steps after `step` are not kept. A damaged line, which a
- * killed write may leave, counts only if a whole line follows. */
+ * killed write may leave, is kept only if a whole line follows. */
 static int read_content(FILE *file, const char *path, uint64_t step, metrics_content *out,
                         dcp_error *err) {
     char *line = NULL;

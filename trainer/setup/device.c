@@ -120,7 +120,7 @@ static size_t choose_side(kernels *k, kernels_type type) {
     for (size_t side = LEAST_SIDE; side < MOST_SIDE; side *= 2) {
         float *memory = take_operands(k, type, side);
         if (!memory) return LEAST_SIDE;
-        multiply(k, type, memory, side); /* not timed, because kernels are compiled first */
+        multiply(k, type, memory, side); /* not timed: the first product may compile kernels */
         const double start = MPI_Wtime();
         multiply(k, type, memory, side);
         const double took = MPI_Wtime() - start;

@@ -113,8 +113,8 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
     return ranks_agree(r->comm, status, err);
 }
 
-/* Returns true if this start may belong to a job that was requeued. The user may intend
- * checkpoint.resume=never; then the result is true only if Slurm has requeued the job. Slurm counts
+/* Returns true if this start may belong to a job that was requeued. With checkpoint.resume=never,
+ * which the user may intend, the result is true only if Slurm has requeued the job. Slurm counts
  * requeues in the environment. */
 static bool may_be_requeued(const config *c) {
     const char *count = getenv("SLURM_RESTART_COUNT");
@@ -199,7 +199,7 @@ static void warn_unused_init(const config *c, const char *began) {
                c->init, *began ? ", and began with " : "", began);
 }
 
-/* Sets the run's place from a checkpoint, after its tensors were loaded. */
+/* Makes the run continue from the checkpoint's step, after its tensors were loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_slots, dcp_error *err) {
     const int rank = s->layout->rank;
@@ -238,14 +238,14 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     return DCP_OK;
 }
 
-/* The state `s` into which a checkpoint is loaded; NULL: only previews where the run would
- * start. */
+/* How a checkpoint is used: it is loaded into the state `s`; if `s` is NULL, only the start of the
+ * run is previewed. */
 typedef struct visit {
     const resume_from *from;
     train_state *s;
 } visit;
 
-/* Loads everything from an open checkpoint, and sets the run's place. */
+/* Loads everything from an open checkpoint, and makes the run continue from its step. */
 static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_slots = 0;
     v->s->seed = v->from->c->seed; /* for tensors that the checkpoint lacks */
@@ -366,7 +366,7 @@ static const char init_takes[] = "give a Hugging Face folder, an intact checkpoi
 static const char resume_takes[] = "give an intact step, or auto";
 
 /* Fails with *why for a key of the configuration. takes: the remedy, which is added to the message
- * if nothing suitable exists at the path, or it is damaged. */
+ * if the step or the weights that the key names are missing or damaged. */
 static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
                     dcp_error *err) {
     const bool is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
@@ -461,7 +461,7 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     return status;
 }
 
-/* Checks that the weights that `init` names exist, and that their tensors are the model's. */
+/* Checks that the weights that `init` names exist, and that their tensors match the model's. */
 static int check_init(const resume_from *from, dcp_error *err) {
     const char *path = from->c->init;
     int checkpoint = is_checkpoint(path);

@@ -1,6 +1,6 @@
 /* Everything that a checkpoint holds: this rank's shards of the parameters and of the optimizer's
  * slots, this rank's parts of the files that checkpoints carry, and the few numbers that determine
- * the run's place. */
+ * where the run continues. */
 #pragma once
 
 #include <mpi.h>

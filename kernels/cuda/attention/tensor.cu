@@ -1,4 +1,4 @@
-/* Attention by the tensor cores: prepares the arrays and launches the kernels. Arrays of bf16 are
+/* Attention on tensor cores: prepares the arrays and launches the kernels. Arrays of bf16 are
  * read in place if a head consists of whole chunks of 16 bytes. Other arrays are first copied, as
  * bf16, with zeros up to a whole chunk. */
 #include "cuda/attention/tensor.cuh"

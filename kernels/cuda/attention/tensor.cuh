@@ -1,4 +1,4 @@
-/* Attention by the tensor cores, for head_dim up to TILES_DIM. `type` is the type of the arrays;
+/* Attention on tensor cores, for head_dim up to TILES_DIM. `type` is the type of the arrays;
  * operands of products are rounded to bf16. Requires attention_tensor_scratch bytes of scratch,
  * aligned to 64. */
 #pragma once

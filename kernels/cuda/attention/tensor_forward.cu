@@ -1,4 +1,4 @@
-/* Attention by the tensor cores: the forward pass (Dao et al. 2022; Dao 2023). A block of four
+/* Attention on tensor cores: the forward pass (Dao et al. 2022; Dao 2023). A block of four
  * warps computes 128 queries of a head, 32 per warp, and goes through the keys in ascending order.
  * While it computes with one tile of keys and values, the next tile is copied. */
 #include "cuda/attention/tensor_tiles.cuh"
@@ -8,7 +8,7 @@ enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 /* The softmax so far of the warp's rows 16 m + r + 8 i, indexed by [m][i]; r is the thread's number
  * in the warp divided by 4. The weight of a score is 2^(shape.scale (score - most)). */
 typedef struct soft_rows {
-    float most[2][2]; /* the row's largest score at its last update */
+    float most[2][2]; /* the row's largest score when this was last updated */
     float sum[2][2];  /* the sum of the weights that this thread holds */
 } soft_rows;
 

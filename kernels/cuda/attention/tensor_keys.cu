@@ -1,4 +1,4 @@
-/* Attention by the tensor cores: the gradients of keys and values. A block of eight warps computes
+/* Attention on tensor cores: the gradients of keys and values. A block of eight warps computes
  * 128 keys of a head, 16 per warp. A warp holds its keys and values in registers, as left operands.
  * The block goes in order through the queries of the heads that share these keys, 64 at a time.
  * While it computes with one tile of queries, the next tiles are copied. In this file rows are

@@ -1,4 +1,4 @@
-/* Attention by the tensor cores: the gradient of the queries. As in the forward pass, a block of
+/* Attention on tensor cores: the gradient of the queries. As in the forward pass, a block of
  * four warps computes 128 queries of a head, 32 per warp, and goes through the keys in ascending
  * order. It loads only 32 keys at a time, since registers are scarce. */
 #include "cuda/attention/tensor_tiles.cuh"

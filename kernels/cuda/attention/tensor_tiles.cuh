@@ -1,4 +1,4 @@
-/* Definitions that the kernels of attention by the tensor cores share. Operands are bf16; sums are
+/* Definitions that the kernels of attention on tensor cores share. Operands are bf16; sums are
  * fp32.
  *
  * A warp multiplies its own 16 M rows of a tile by all 8 N rows of another tile. If `thread` is a

@@ -1,7 +1,7 @@
 /* Definitions that the files of the CUDA backend share: its state and, for each group of functions
  * of kernels/kernels.h, the function that sets their pointers, such as cuda_norm_fill in
- * layers/norm.cu. All work of a backend runs in order on its one stream, except that of
- * narrow_on. */
+ * layers/norm.cu. All work of a backend runs in order on its one stream, except the work
+ * of narrow_on. */
 #pragma once
 
 #include <cuda_runtime_api.h>

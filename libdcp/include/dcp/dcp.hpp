@@ -82,7 +82,7 @@ inline const char *text_or_null(const std::string &text) {
     return text.empty() ? nullptr : text.c_str();
 }
 
-/* Of integers, also long long and char: by their size and sign. */
+/* The dtype of integers, also of long long and char, follows from their size and sign. */
 template <class T> struct dtype {
     static_assert(std::is_integral<T>::value && sizeof(T) <= 8, "libdcp has no such element type");
     static constexpr dcp_dtype with_sign = sizeof(T) == 8   ? DCP_I64

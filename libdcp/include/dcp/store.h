@@ -42,8 +42,8 @@ typedef struct dcp_store_options {
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
     /* Nonzero: on a file system without locks, open the store even if its last writer is not known
-     * to have ended, because it ran on another host. Changes that this writer still makes are
-     * undone. */
+     * to have ended, for example because that writer ran on another host. Changes that the last
+     * writer still makes are undone. */
     int take_over;
     /* For a private store: the failure domain of this rank, such as the name of its rack.
      * Everything in one domain may be lost simultaneously. On all ranks or on none; NULL: each host
@@ -66,17 +66,17 @@ typedef struct dcp_store_options {
      *
      * keep_every    steps whose numbers are multiples of it, such as 1,000; 0: none
      * keep_seconds  the first step, and each later one that was saved at least this many seconds
-     *               after the previous one that remained for this reason; 0: none. The time is
-     *               that in about.json.
-     * keep_best     this number of steps with the best values of keep_metric; 0: none. Of equal
-     *               values the newer step's is the better one.
+     *               after the previous one that remained for this reason; 0: none. The times are
+     *               read from about.json.
+     * keep_best     this number of steps with the best values of keep_metric; 0: none. If values
+     *               are equal, the newer step is the better one.
      * keep_metric   the member of about.json with a step's value, a number, which a save passes in
      *               dcp_save_options.about_json: {"eval_loss": 2.25}. A step without one, or with
      *               another type, is not among the best. Required by keep_best.
-     * keep_highest  nonzero: the highest values are the best, as of an accuracy; 0: the lowest
+     * keep_highest  nonzero: the highest values are the best, as for accuracies; 0: the lowest
      *
      * A step whose about.json cannot be read at the moment remains, which is logged. In a private
-     * store, what rank 0's node has recorded decides; steps that it lacks remain. */
+     * store, about.json on rank 0's node decides; steps that this node lacks remain. */
     uint64_t keep_every;
     uint64_t keep_seconds;
     uint32_t keep_best;
@@ -86,8 +86,8 @@ typedef struct dcp_store_options {
 #define DCP_STORE_OPTIONS_INIT DCP_SIZED(dcp_store_options)
 
 /* Opens `dir` for writing, and creates it if it is missing. Collective. Takes the exclusive lock
- * `DIR/.lock`, restores the names of steps that a killed writer had renamed, and removes what else
- * that writer left (.tmp-*, .trash-*, .writer-*).
+ * `DIR/.lock`, restores the names of steps that a killed writer had renamed, and removes whatever
+ * else that writer left (.tmp-*, .trash-*, .writer-*).
  *
  *   comm     borrowed until dcp_store_close
  *   dir      for a shared store only rank 0's is used; for a private store each rank's own, see
@@ -100,9 +100,9 @@ typedef struct dcp_store_options {
  * different values of `keep`, `replace`, `keep_latest`, `redundancy` or a member that begins with
  * `keep_`.
  * DCP_ERR_ARG: `redundancy` is none of the values above, or is set for a shared store. Or it
- * requires more failure domains, or ranks that are spread more evenly over them; the message says
- * how many there are and how many are required, since the library never provides less redundancy
- * than was requested. Or some ranks name a domain and others do not. Or ranks with the same
+ * requires more failure domains, or ranks that are spread more evenly over them, since the library
+ * never provides less redundancy than was requested; the message says how many there are and how
+ * many are required. Or some ranks name a domain and others do not. Or ranks with the same
  * directory name different domains. Or `dir` is a file, or its path leads through a file. Or
  * keep_every, keep_seconds or keep_best is set although `keep` is 0, so all steps remain anyway; or
  * keep_best is set without keep_metric.
@@ -114,9 +114,9 @@ typedef struct dcp_store_options {
  * lock can be lost: somebody removes the file, a lease expires, or the file system grants it to
  * everyone. So the writer reads the name again before each publication and each removal, and after
  * a publication. A writer that finds another's name there has lost the store: its saves
- * return DCP_ERR_BUSY with the other's host and pid, publish nothing and remove nothing. Only a
- * step that it was publishing at the very moment when the other opened the store may exist, and is
- * then complete.
+ * return DCP_ERR_BUSY with the other's host and pid, publish nothing and remove nothing. There
+ * is one exception: a step that it was publishing at the very moment when the other opened the
+ * store may exist, and is then complete.
  *
  * A lock whose holder is known to be dead is no obstacle, even if a process that the holder forked
  * still has it. On a file system without locks, a store is free if it was closed, or if its writer
@@ -144,8 +144,8 @@ typedef struct dcp_store_options {
  * different failure domains (options->domain), and each save writes one more file beside every
  * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and its size is that of the
  * group's longest shard times K / (members - K). The strips restore the files of any K members of
- * each group. With "partner" the file is a copy of the previous member's file; the copies restore
- * any loss that includes no two neighbours of a group. So a step survives the loss of any K domains
+ * each group. With "partner" the file is a copy of the previous member's file; the copies suffice
+ * unless two neighbours of a group are lost. So a step survives the loss of any K domains
  * ("rs(K)"), or of any one domain ("partner"), with all the directories of their ranks. Saves into
  * such a store have as many shards as ranks. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
@@ -156,7 +156,7 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * load.
  *
  *   every_byte  1: all files of a step are read, and a damaged file counts as lost; 0: only names,
- *               lengths and headers are checked, until something is found lost
+ *               lengths and headers are checked; if something is lost, all files are read, too
  *   step        the step that is complete now, whether or not anything had to be written
  *   rebuilt     the number of files written; may be NULL
  *
@@ -177,8 +177,8 @@ DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, 
  * DCP_ERR_IO: `dir` is a symbolic link whose target does not exist. */
 DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
 
-/* Returns how many failure domains, whichever they are, may be lost with everything in their
- * directories while each step saved into this store can still be loaded. Not collective. K for
+/* Returns how many failure domains, whichever they are, each step saved into this store can lose,
+ * with everything in their directories, and still be loaded. Not collective. K for
  * "rs(K)", 1 for "partner", 0 for a private store without redundancy; INT_MAX for a shared store,
  * which is not lost with any rank. Steps of a private store record the number in about.json, as
  * `survives`. */
@@ -196,16 +196,16 @@ DCP_API void dcp_store_close(dcp_store *store);
  * Later steps are moved aside to `.abandoned-step-...` right before the first publication, which is
  * logged. A run that goes back must call this function: without it, a save of a step older than the
  * newest one is DCP_ERR_STATE, since the next start would resume from the newest. In a private
- * store, the newest is that of the steps that all nodes have, or that were marked as intact.
+ * store, only steps that all nodes have, or that were marked as intact, count as the newest.
  * Abandoned steps count neither as newest nor for `keep`. They are removed once as many newer steps
  * exist as `keep` requires, and never if `keep` is 0. A file or a symbolic link with a step's name
  * is not a step and remains; a save of that step
  * is DCP_ERR_STATE, unless options->replace is set. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
-/* Names the newest step that is known to be intact: one that was loaded, or that this store saved.
- * `keep` never removes it. Not collective; every rank calls it after a load. If the store has no
- * such step, none is protected. */
+/* Declares that `step`, which was loaded, or saved by this store, is the newest step that is known
+ * to be intact. `keep` never removes it. Not collective; every rank calls it after a load. If the
+ * store has no such step, none is protected. */
 DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* Removes the complete step `step` durably, regardless of options->keep. Collective; waits for the
@@ -265,9 +265,9 @@ typedef struct dcp_pin dcp_pin;
  * (dcp_store_continue_from), take the name from a pinned step, but its files remain. Nothing else
  * takes the name, with one exception: if the writer may not write to the step's about.json because
  * it belongs to another user, a step that is pinned while it is being removed may lose its name,
- * too. In a private store the pin counts on the node that has `step_path`. The pin is a lock on
- * about.json (F_OFD_SETLK), so it is only as good as the file system's locks: locks that only one
- * host knows (NFS mounted nolock) do not stop writers on other hosts. */
+ * too. In a private store the pin takes effect on the node that has `step_path`. The pin is a lock
+ * on about.json (F_OFD_SETLK), so it is only as good as the file system's locks: locks that only
+ * one host knows (NFS mounted nolock) do not stop writers on other hosts. */
 DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);
 
 /* Ends a pin. NULL is ignored. In a process forked from the one that pinned the step, it only frees

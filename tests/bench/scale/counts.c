@@ -6,7 +6,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* Of a rank. */
+/* Returns the number of words of a rank's bits in `peers`. */
 static size_t peer_words(const counts *c) { return ((size_t)c->ranks + 63) / 64; }
 static size_t peers_bytes(const counts *c) { return (size_t)c->ranks * peer_words(c) * 8; }
 

@@ -16,7 +16,7 @@ typedef struct counts_request {
 
 enum { COUNTS_SIZES = 48 }; /* messages by the binary logarithm of their sizes */
 
-/* Of the messages of one kind. */
+/* Counts of the messages of one kind. */
 typedef struct counts_messages {
     uint64_t n, bytes, between; /* between: bytes that go from host to host */
     uint64_t sizes[COUNTS_SIZES], bytes_of_size[COUNTS_SIZES];
@@ -35,7 +35,7 @@ typedef struct counts {
     uint64_t shared_bytes;       /* through memory that ranks of a host share */
 } counts;
 
-/* Of shard-00007-of-00512.h5 it is 7, of state.h5 0. */
+/* Returns 7 for shard-00007-of-00512.h5, and 0 for state.h5. */
 static inline unsigned counts_file(const char *path) {
     const char *shard = strstr(path, "/shard-");
     return shard ? (unsigned)strtoul(shard + strlen("/shard-"), NULL, 10) : 0;

@@ -96,7 +96,7 @@ static uint64_t largest(const uint64_t *list, size_t n) {
     return most;
 }
 
-/* Of each rank: to how many, from how many, and the bytes of both. */
+/* Counts for each rank how many ranks it sends to and receives from, and the bytes of both. */
 static traffic measure_traffic(const crowd *c) {
     const size_t ranks = (size_t)c->size;
     traffic t = {.least = UINT64_MAX};

@@ -23,7 +23,7 @@ typedef struct shape {
     uint64_t rows, cols; /* cols 0: a vector */
 } shape;
 
-/* Those of a layer, then those beside the layers. */
+/* The shapes of a layer's tensors, then those of the tensors outside the layers. */
 static void list_shapes(const model *m, shape *out) {
     const shape shapes[] = {
         {"input_layernorm", m->hidden, 0},

@@ -35,8 +35,8 @@ static int fits(const struct emulated_product *p, const struct emulated_matrix *
            (!has_gelu(p) || (p->aux_ld >= (int64_t)d->rows && p->aux_ld % 8 == 0));
 }
 
-/* Of some products it has no algorithm, as may happen: of those whose depth is 11; with an
- * epilogue, also of those whose depth is 7; with GELU, also of those whose depth is 8. */
+/* As may happen, it has no algorithm for some products: those whose depth is 11; with an epilogue,
+ * also those whose depth is 7; with GELU, also those whose depth is 8. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

@@ -60,9 +60,9 @@ struct emulated_shown {
  */
 emulated_shown emulated_exchange(const void *own, size_t bytes);
 void emulated_check(bool holds, const char *why);
-/* Of the thread that calls: asks for a copy, of zeros where `from` is NULL; ends a group of them;
- * waits for all groups but the last `pending`. Until then NaN stands where they go, so that neither
- * what was there nor what comes can be used. */
+/* The calling thread requests a copy, or zeros if `from` is NULL; ends a group of copies; waits for
+ * all groups but the last `pending`. Until then the destinations hold NaN, so that neither their
+ * old values nor the new ones can be used. */
 void emulated_copy_later(void *to, const void *from, size_t bytes);
 void emulated_copies_close();
 void emulated_copies_wait(size_t pending);

@@ -21,7 +21,7 @@ static void check_lost(const private_files *p, int every_byte, int shards, int f
     redundancy_survey_close(survey);
 }
 
-/* After some damage, checks what is found lost, and that all of it is repaired. */
+/* After some damage, checks how many files count as lost, and that all of them are repaired. */
 static void check_mended(const private_files *p, int shards, int files) {
     MPI_Barrier(MPI_COMM_WORLD);
     check_lost(p, 1, shards, files);

@@ -152,7 +152,7 @@ static void settle(player *p) {
     ranks_meet(p->w->r);
 }
 
-/* Observes what can be loaded of each store, without rebuilding anything. */
+/* Records what can be loaded from each store, without rebuilding anything. */
 void player_observe(player *p) {
     world *w = p->w;
     dcp_tiers_step *steps = NULL;
@@ -171,7 +171,7 @@ void player_observe(player *p) {
     free(steps);
 }
 
-/* Changes an element in the file that the node has of the step. */
+/* Changes an element in the node's file of the step. */
 static void damage(player *p) {
     const order *o = &p->w->o;
     char path[600];
@@ -236,7 +236,7 @@ static int save_now(player *p) {
     return dcp_tiers_save(p->tiers, o->step, p->state, "{}", NULL, o->also_last, NULL, &p->err);
 }
 
-/* After a synchronous save the list knows what it has. */
+/* Checks that, after a synchronous save, the list knows which stores have the step. */
 void player_check_has(player *p) {
     for (int i = 0; i < p->w->m.tiers; i++)
         if (dcp_tiers_has(p->tiers, (size_t)i, p->w->o.step) !=

@@ -20,7 +20,7 @@ typedef enum act {
     PEEK, /* the same, but the run does not continue from it */
     ASK,
     DAMAGE,
-    LOSE, /* while it is open */
+    LOSE, /* a store's directories, while the list is open */
     SETTLE,
     CLOSE,
     ACTS
@@ -45,7 +45,7 @@ typedef struct world {
     uint64_t seed, random;
     unsigned step, value, values; /* in the ranks' memory; the largest value ever */
     int is_calm;                  /* fillings end before the next save */
-    int may_repeat;               /* the list knows who has the step */
+    int may_repeat;               /* the list knows which stores have the step */
     int kills, was_killed, acts;  /* acts: how many more until the close */
     int kill_rank, kill_after, kill_act;
     char root[256], text[TEXT_BYTES];
@@ -70,10 +70,11 @@ typedef struct player {
 void world_tell(world *w, const char *fmt, ...);
 /* Ends the process, and thereby the test. */
 void world_fail(world *w, const char *fmt, ...);
-/* At random: a number less than n; 1 in so many cases of 100. */
+/* Random: a number less than n; 1 with a probability of `percent` / 100, otherwise 0. */
 unsigned world_below(world *w, unsigned n);
 int world_chance(world *w, unsigned percent);
-/* The directory that the node has of store i, and its removal; -1: of all nodes. */
+/* The first writes the path of the node's directory of store i. The second removes this directory
+ * or, if node is -1, the directories of all nodes. */
 void world_name_tier(const world *w, unsigned i, int node, char *path, size_t size);
 void world_lose(const world *w, unsigned i, int node);
 
@@ -81,8 +82,8 @@ void player_begin(player *p);
 void player_end(player *p);
 /* Executes the world's order. Returns a status. */
 int player_act(player *p);
-/* Collective. Observes in w->observed what can be loaded of each store, without rebuilding
+/* Collective. Records in w->observed what can be loaded from each store, without rebuilding
  * anything. */
 void player_observe(player *p);
-/* After a synchronous save the list knows what it has. */
+/* Checks that, after a synchronous save, the list knows which stores have the step. */
 void player_check_has(player *p);

@@ -142,8 +142,8 @@ void launcher_processes_kill(void *ctx, const launcher_process *process) {
     close(fd);
 }
 
-/* Returns the value of the variable `name` in the environment at `path`, a file of /proc, which the
- * caller frees; NULL if it has none. Sets *any if the environment is not empty. */
+/* Returns the value of the variable `name` in the environment at `path`, a file of /proc; NULL if
+ * it has none. The caller frees the value. Sets *any if the environment is not empty. */
 static char *find_variable(const char *path, const char *name, bool *any) {
     FILE *file = fopen(path, "re");
     if (!file) return NULL;

@@ -264,8 +264,8 @@ class Prepared:
                 [*unexpected, *map(_names.object_path, others.unexpected)])
 
     def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
-        """Those of the globs that the library gets: without globs that match only numbers and texts, which the library
-        would refuse."""
+        """The globs for the library: all except those that match only numbers and texts, which the library would
+        refuse."""
         if only is None or self._restoring is None:
             return only
         found = [glob for glob in _options.globs(only) if not self._restoring.is_of_others(_options.selects(glob))]

@@ -127,7 +127,7 @@ class _File:
 
 
 def _shapes(model: _File) -> list[dict[str, tuple[int, ...]]]:
-    """Of each group of the optimizer: the parameters, in the order of their elements."""
+    """For each group of the optimizer, the shapes of its parameters by name, in the order of their elements."""
     groups = model.get("param_shapes")
     found = []
     for group in groups if isinstance(groups, list) else [groups]:

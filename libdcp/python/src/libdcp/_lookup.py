@@ -1,4 +1,4 @@
-"""What a load finds in a checkpoint, by the paths of the state that it fills."""
+"""Finds what a checkpoint contains, given the paths of the state that is loaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lookup:
         words: the contents of the checkpoint's JSON.
         rename: as in :func:`libdcp.load`.
         dtype: returns the dtype in the same way.
-        paths: of all tensors in the checkpoint.
+        paths: returns the paths of all tensors in the checkpoint.
     """
 
     def __init__(self, shape: Callable[[str], Shape | None], words: Stored, rename: Mapping[str, str] | None,
@@ -43,7 +43,7 @@ class Lookup:
         self.words = words
         self.members = words.members
         self._rename = rename or {}
-        # The checkpoint may lack tensors that a load sets in another way.
+        # Whether the checkpoint may lack tensors, which a load then sets in another way.
         self.may_lack = _OF_TRAINER <= words.members.keys()
 
     def stored(self, path: str) -> str:
@@ -61,8 +61,8 @@ class Lookup:
 
     @functools.cached_property
     def _told(self) -> dict[str, list[tuple[str, str]]]:
-        """The tensors whose paths give their keys, by section of the state: their paths in the state and in the
-        checkpoint."""
+        """The tensors whose keys follow from their paths, by section of the state, as pairs: the path in the state, and
+        the path in the checkpoint."""
         found: dict[str, list[tuple[str, str]]] = {}
         for path in self._paths():
             name = self.name(path)
@@ -71,9 +71,9 @@ class Lookup:
         return found
 
     def told(self, keys: tuple[Any, ...]) -> list[tuple[str, str]]:
-        """The tensors below the keys whose places the checkpoint's JSON does not give: their paths in the state and in
-        the checkpoint. If there are more keys than that of a section, only files of older versions have such
-        tensors."""
+        """The tensors below the keys, except those whose keys the checkpoint's JSON gives, as pairs: the path in the
+        state, and the path in the checkpoint. If the keys lead deeper than a section, only files of older versions have
+        such tensors."""
         found = self._told.get(str(keys[0]), [])
         if len(keys) == 1:
             return found
@@ -99,8 +99,8 @@ class Lookup:
         return self._each_by_path.get(self.stored(object_path(keys)))
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
-        """The path in the state of a tensor below the keys, given its path in the checkpoint, if ``rename`` gives what
-        the keys lead to another name there."""
+        """The path in the state of a tensor below the keys, given its path in the checkpoint. The two paths differ if
+        ``rename`` renames what the keys lead to."""
         named = object_path(keys)
         stored = self.stored(named)
         return named + path[len(stored):] if named != stored and path.startswith(stored) else path
@@ -110,9 +110,9 @@ class Lookup:
         return self._dtype(self.stored(path))
 
     def updates(self, path: str) -> int | None:
-        """The number for a parameter's ``step`` in torch's optimizers, if a step of dcp-train has the parameter's
-        moments: dcp-train counts updates once for all parameters, by the step's number, and stores in its JSON which
-        moments began later. None for all other paths."""
+        """The value of a parameter's ``step`` in torch's optimizers, if a step of dcp-train has the parameter's
+        moments. dcp-train stores no such values: the value is the step minus the step at which the moments were zero
+        (0, unless the JSON names another). None for all other paths."""
         stored = self.stored(path)
         if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self.members.keys():
             return None

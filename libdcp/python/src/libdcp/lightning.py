@@ -402,7 +402,7 @@ class _Sharded(_Plain):
         self.io.save(*self._target(path, step), step, state, None)
 
     def _target(self, path: str, step: int) -> tuple[_Target | None, str]:
-        """Of the first rank, and its place. Collective."""
+        """The target, on the first rank only, and its place. Collective."""
         target, failure = None, None
         try:
             target = _Target(path, step) if self.strategy.is_global_zero else None
@@ -502,7 +502,7 @@ def _owner(optimizer: Any, modules: Mapping[str, Any]) -> Any:
 
 
 def _unwrapped(optimizer: Any) -> Any:
-    """That of a LightningOptimizer."""
+    """The optimizer inside a LightningOptimizer; any other optimizer itself."""
     return getattr(optimizer, "_optimizer", optimizer)
 
 
@@ -530,7 +530,7 @@ def _attach(given: Any, io: CheckpointIO, strategy: Any, plain: type[_Plain], sh
 
 
 def _property(own: Any, plain: type[_Plain], sharded: type[_Sharded]) -> property:
-    """Of a strategy: its plugin. Strategies of Fabric that save shards raise an error for any."""
+    """A property of a strategy: its plugin. Strategies of Fabric that save shards raise an error for any plugin."""
     def get(strategy: Any) -> Any:
         found = strategy._checkpoint_io
         return found if isinstance(found, CheckpointIO) else own.fget(strategy)
