@@ -39,7 +39,7 @@ static void take_override(found_stores *f, const char *argument) {
         replace(&f->stores, json_loads(argument + sizeof stores - 1, 0, NULL));
 }
 
-/* Reads a configuration as dcp-train does, which skips a byte order mark of UTF-8. */
+/* Reads a configuration. Like dcp-train, skips a UTF-8 byte order mark. */
 static json_t *load_config(const char *path) {
     char begin[3];
     FILE *file = fopen(path, "re");
@@ -88,7 +88,7 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     add(dirs, watch ? watch : json_string_value(f.dir));
     const json_t *store;
     size_t i;
-    if (dirs->n) /* without a directory, the file is no configuration */
+    if (dirs->n) /* without a directory, the file is not a configuration */
         json_array_foreach(f.stores, i, store) {
             const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));
@@ -112,7 +112,7 @@ typedef struct launcher_published {
 } published_step;
 
 /* Identifies a listed step by its folder. The result has step -1 if the listed step is not
- * complete, or is gone by now. */
+ * complete, or no longer exists. */
 static published_step identify(const char *dir, const dcp_step *listed) {
     const published_step none = {.step = -1};
     char path[PATH_MAX];

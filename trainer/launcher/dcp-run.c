@@ -169,7 +169,7 @@ static void end_start(launcher_run *run) {
 
 /* Sets the environment variables of all ranks of the present start. At a restart no process of the
  * earlier start is left. So the ranks may take over its stores, even on a file system that cannot
- * show that these are free. */
+ * show that the stores are free. */
 static void set_variables(launcher_run *run) {
     const launcher_start *start = &run->start;
     char grace[32];
@@ -329,8 +329,8 @@ static bool go_back(launcher_run *run) {
     return true;
 }
 
-/* Chooses another number of ranks, or another distribution over the hosts, if the run has trained
- * and its ranks rejected the present number or distribution. Returns true if there is another one
+/* Chooses a different number of ranks, or a different distribution over the hosts, if the run has
+ * trained and its ranks rejected the present number or distribution. Returns true if there is one
  * left to try. */
 static bool try_others(launcher_run *run) {
     const launcher_start *start = &run->start;
@@ -370,8 +370,8 @@ static int supervise(launcher_run *run) {
 /* The main function. The same program is also the agent on another host, the program by which
  * mpirun starts an agent, the program that becomes a rank, and `dcp-run ctl`. */
 
-/* Names the run. By this name, a rank that starts from the beginning again after a restart
- * recognizes the metrics that an earlier start wrote. */
+/* Names the run. The name lets a rank that starts from the beginning again after a restart
+ * recognize the metrics that an earlier start wrote. */
 static void name_run(void) {
     uint64_t number = 0;
     char text[17];

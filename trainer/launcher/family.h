@@ -24,9 +24,9 @@ typedef struct launcher_family_remote {
      * and the comments say what the VALUE is: */
     const char *option;
     const char *program; /* the program to start */
-    const char *daemon;  /* no NAME: the daemon that this program starts in turn */
+    const char *daemon;  /* not a NAME: the daemon that this program starts in turn */
     const char *at_once; /* the number of hosts on which it is started at a time */
-    const char *on[2];   /* 1, for each */
+    const char *on[2];   /* 1 for each of these */
     const char *shell;   /* the program to use as ssh */
     /* The other way is to make mpirun start dcp-run in place of ssh. `starter` precedes dcp-run's
      * path on the command line. The variable `starter_words` holds the words between that path and

@@ -48,8 +48,8 @@ typedef struct launcher_end_report {
     bool statuses[256];           /* the statuses that ranks have reported */
 } launcher_end_report;
 
-/* Returns true if `status` may be a rank's: a rank has reported it, or the program does not report
- * any statuses. */
+/* Returns true if `status` can come from a rank: a rank has reported it, or the program does not
+ * report any statuses. */
 bool launcher_end_report_has(const launcher_end_report *told, int status);
 
 typedef struct launcher_rank {
@@ -104,11 +104,11 @@ size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t 
 /* Receives the messages of agents. */
 void launcher_job_receive(launcher_job *job);
 
-/* Sends a message, which is freed, to all agents, also to those that connect later. */
+/* Sends a message, which is freed, to all agents, including agents that connect later. */
 void launcher_job_send(launcher_job *job, json_t *message);
 /* Sends a message of this kind to the agent of this host. */
 void launcher_job_send_local(launcher_job *job, const char *kind);
-/* Sends a signal to every rank that lives; SIGTERM also to those that appear later. */
+/* Sends a signal to every rank that is alive; SIGTERM is also sent to ranks that appear later. */
 void launcher_job_signal_ranks(launcher_job *job, int signal);
 /* Requests the stacks of all ranks, which are printed when they arrive. */
 void launcher_job_request_stacks(launcher_job *job, int limit_s);
@@ -118,11 +118,11 @@ void launcher_job_request_stacks(launcher_job *job, int limit_s);
  * mpirun. */
 bool launcher_job_is_done(const launcher_job *job);
 
-/* Adds the hosts whose agents have not connected to `missing`, as many as it has room for. */
+/* Adds to `missing` the hosts whose agents have not connected, as many as fit. */
 void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing);
 
-/* Sends SIGKILL to all that is left of the job, and waits until it is gone. Returns 0, or -1 after
- * a message if something of it is still alive after `limit_s`. The information about the job
- * remains until launcher_job_free. */
+/* Sends SIGKILL to every remaining process of the job, and waits until all of them are gone.
+ * Returns 0, or -1 after a message if one is still alive after `limit_s`. The information about the
+ * job remains until launcher_job_free. */
 int launcher_job_clear(launcher_job *job, double limit_s);
 void launcher_job_free(launcher_job *job);

@@ -19,14 +19,14 @@
  * the ranks, so it is killed last. */
 
 enum {
-    SETTLE_MS = 3000,     /* if no other rank appears for so long, the missing ones have ended */
+    SETTLE_MS = 3000,     /* if no other rank appears for this long, the missing ones have ended */
     MPIRUN_LINGER_S = 10, /* for mpirun to end after its last rank */
     DRAIN_S = 1,          /* for mpirun to end after a failure: it passes on the ranks' output */
     ANSWER_S = 30,        /* for the agents of all hosts to connect */
     STACKS_S = 10,        /* per process */
     ALL_STACKS_S = 60,
     LOOK_S = 1,        /* between two checks of the host file */
-    SILENT_S = 2,      /* to answer a probe, after a lease without a message */
+    SILENT_S = 2,      /* for a host to answer a probe, after a lease without a message */
     HEARTBEAT_MS = 250 /* with other hosts: the longest sleep */
 };
 
@@ -38,7 +38,7 @@ static void print_start(launcher_start *start) {
     size_t bytes = 0;
     FILE *out = open_memstream(&line, &bytes);
     if (!out) return;
-    /* scripts rely on the form of this line, also for a single rank */
+    /* scripts rely on the form of this line, even for a single rank */
     fprintf(out, "dcp-run: start %d, %d ranks, pids", start->number, job->ranks);
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(out, " %d", (int)job->members[r].pid);

@@ -1,5 +1,5 @@
 /* The command that starts the ranks of a start: mpirun, Slurm's part in it, and the program that
- * mpirun starts in the place of ssh. */
+ * mpirun starts in place of ssh. */
 #pragma once
 
 #include <signal.h>
@@ -31,7 +31,7 @@ bool launcher_slurm_is_preempted(void);
 /* `dcp-run shell AGENT ARGS`: the command that Open MPI runs in place of `AGENT ARGS`. AGENT is ssh
  * or another program that runs a command on another host. The command passes the start's key to
  * AGENT's stdin, which AGENT passes on to the agent on that host (agent/remote.h). The key is not
- * on a command line, because everybody can read that. */
+ * on a command line, because every user of the host can read command lines. */
 
 /* Becomes AGENT. Returns only if that fails: an exit status, after a message. */
 int launcher_shell_main(int argc, char **argv);

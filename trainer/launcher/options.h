@@ -9,7 +9,7 @@ typedef struct launcher_options {
     int then_count;       /* 0: none were given */
     int max_restarts;     /* restarts in a row without a newer step */
     double grace_s;       /* seconds from a request to stop until SIGKILL */
-    double stall_s;       /* seconds without progress that make a stall; 0: not given */
+    double stall_s;       /* seconds without progress that count as a stall; 0: not given */
     const char *watch;    /* checkpoint directory; NULL: not given */
     const char *control;  /* path of the socket; NULL: the default */
     const char *logs;     /* folder; NULL: none */

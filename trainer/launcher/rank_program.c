@@ -23,7 +23,7 @@ void launcher_set_number(const char *name, long value) {
     setenv(name, text, 1);
 }
 
-/* Returns a port at which nobody listens now; 0: none found. */
+/* Returns a port that is not in use now; 0: none found. */
 static int find_port(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t length = sizeof at;

@@ -11,7 +11,7 @@
  * user has set them), and which ranks are on which host. */
 void launcher_rank_set_environment(const launcher_placement *placement);
 
-/* Sets a variable of the environment to a number. */
+/* Sets an environment variable to a number. */
 void launcher_set_number(const char *name, long value);
 
 /* `dcp-run rank PROGRAM [ARGS]`: sets the variables of the rank, and becomes the program. Returns

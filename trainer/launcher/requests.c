@@ -102,8 +102,8 @@ void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
 
 static void request_end(launcher_run *run, ranks_end_request how) {
     launcher_start *start = &run->start;
-    /* ranks that are not set up yet would end at a signal, and lose a state that exists in memory
-     * alone */
+    /* ranks that are not set up yet would end at a signal, and lose a state that exists only in
+     * memory */
     const bool is_patient = how == RANKS_END_REQUEUE && start->is_planned &&
                             launcher_watched_is_train(run->options->program[0]);
     assert(how > start->end_request);
@@ -188,7 +188,7 @@ static json_t *list_ranks(const launcher_job *job) {
     return list;
 }
 
-/* The number of steps that all ranks have done. */
+/* The number of steps that every rank has done. */
 static json_int_t least_step(const launcher_job *job) {
     json_int_t least = -1;
     for (int r = 0; r < job->ranks; r++)

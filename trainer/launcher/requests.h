@@ -14,8 +14,9 @@ void launcher_requests_record_signals(launcher_run *run);
 /* Handles the requests of `dcp-run ctl` that have arrived. */
 void launcher_requests_handle(launcher_run *run);
 
-/* Requests the ranks to save and end, so that the next start has other ranks or other hosts. Does
- * nothing if they have been requested to end, or if the start has failed. */
+/* Requests the ranks to save and end, so that the next start can have a different number or
+ * placement of ranks. Does nothing if they have been requested to end, or if the start has
+ * failed. */
 void launcher_requests_plan(launcher_run *run, const char *why);
 /* Requests the ranks to save and end, because the run is to be run again later. spares_ranks: the
  * next signal to stop does not count as a second one, which would kill the ranks. */
@@ -31,6 +32,6 @@ typedef enum launcher_news {
 
 /* Answers the waiting requests that `news` completes or fails. */
 void launcher_requests_answer(launcher_run *run, launcher_news news);
-/* Answers all waiting resizes with the error `why`, because the ranks have rejected their
- * number. */
+/* Answers all waiting resizes with the error `why`, because the ranks have rejected the new number
+ * of ranks. */
 void launcher_requests_refuse_resize(launcher_run *run, const char *why);

@@ -57,7 +57,7 @@ void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed
 
 void launcher_recovery_ended(launcher_run *run) {
     const launcher_job *job = &run->start.job;
-    int64_t most = -1; /* the most steps that some rank has done */
+    int64_t most = -1; /* the most steps that any rank has done */
     for (int i = 0; i < job->ranks; i++)
         if (job->members[i].report.phase >= RANKS_PHASE_LOADED &&
             (int64_t)job->members[i].report.step > most)

@@ -50,7 +50,7 @@ typedef enum launcher_deadline {
     LAUNCHER_DUE_STACKS,   /* the end of the wait for stacks */
     LAUNCHER_DUE_HOSTS,    /* the next check of the host file */
     LAUNCHER_DUE_KILL,     /* ranks that were asked to end are killed */
-    LAUNCHER_DUE_LINGER,   /* what has outlived all ranks is killed */
+    LAUNCHER_DUE_LINGER,   /* processes that have outlived all ranks are killed */
     LAUNCHER_DUE_DRAINED,  /* the end of the wait for mpirun after a failure */
     LAUNCHER_DUE_NEXT,     /* the next start */
     LAUNCHER_DEADLINES
@@ -83,7 +83,8 @@ typedef struct launcher_start {
     launcher_stall stall;
 } launcher_start;
 
-/* The cost of restarts: how long each part took, and how many steps are computed again. */
+/* The cost of restarts: how long each part of a restart took, and how many steps are computed
+ * again. */
 typedef struct launcher_recovery {
     /* Times of the last failure or planned restart (program_now_s); 0: not yet. */
     double alive_at; /* the last sign of life of the rank or host that failed */

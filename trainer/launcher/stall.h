@@ -26,8 +26,8 @@ typedef struct launcher_stall {
     unsigned char has_reported[RANKS_BOARD_RANKS];
 } launcher_stall;
 
-/* Begins a start of `ranks` ranks. given_s: seconds without progress that make a stall; <= 0: ten
- * times the slowest step of this start, but at least 300 s; there is no limit before the first
+/* Begins a start of `ranks` ranks. given_s: seconds without progress that count as a stall; <= 0:
+ * ten times the slowest step of this start, but at least 300 s; there is no limit before the first
  * step. */
 void launcher_stall_begin(launcher_stall *stall, double given_s, int ranks);
 

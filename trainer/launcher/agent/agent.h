@@ -1,11 +1,11 @@
 /* The agent: a process between dcp-run and the program that starts the ranks of a host (mpirun on
  * dcp-run's own host, elsewhere its daemon, such as orted). Each start has one agent per host. A
  * process that loses its parent becomes a child of the agent, its nearest subreaper. So the job on
- * this host consists of exactly the agent's descendants. The agent never kills another process that
- * has got the pid of an ended one: only the agent reaps its children, and it kills all other
- * processes through pidfds (launcher_processes_open). The agent reports the ranks of its host to
- * dcp-run. It ends them on dcp-run's request, or as soon as the connection is lost for any reason;
- * then it removes the job's folders and ends.
+ * this host consists of exactly the agent's descendants. The agent never kills an unrelated process
+ * that has reused the pid of an ended one: the pid of its own child stays reserved until the agent
+ * reaps that child, and the agent kills other processes through pidfds (launcher_processes_open).
+ * The agent reports the ranks of its host to dcp-run. It ends them on dcp-run's request, or as soon
+ * as the connection is lost for any reason; then it removes the job's folders and ends.
  *
  * Messages to dcp-run: hello {child, errno; from another host also key, host, node, daemon, place},
  * rank {rank, pid, start}, gone {rank, told}, board {ranks: by launcher_board_pack, resumed},
@@ -20,7 +20,7 @@
 #include "launcher/agent/folders.h"
 
 /* A process that survives SIGKILL for longer than this is reported. The kernel may need some time
- * to end a process, so nobody gives up sooner. */
+ * to end a process, so dcp-run does not give up before then. */
 enum { LAUNCHER_PATIENCE_S = 5 };
 
 /* Over a network, both sides send heartbeats about every LAUNCHER_BEAT_S seconds. A side that has
@@ -41,7 +41,7 @@ typedef struct launcher_agent_work {
 } launcher_agent_work;
 
 /* Opens /dev/null for each standard stream that is closed: otherwise the next file that is opened
- * would take its place, and get messages. */
+ * would get its descriptor, and receive the messages meant for the stream. */
 void launcher_agent_open_streams(void);
 
 /* Turns this process into the agent. Closes all descriptors that the agent does not use; stderr

@@ -29,8 +29,8 @@ bool launcher_channel_is_behind(const launcher_channel *channel);
 void launcher_channel_drain(launcher_channel *channel, double limit_s);
 
 /* Receives what has arrived. The channel breaks (fd -1) if the other side has closed it, has sent
- * something that is no message, or has sent a line of more than 4 MiB. Messages that arrived before
- * can still be read. */
+ * something that is not a message, or has sent a line of more than 4 MiB. Messages that arrived
+ * earlier can still be read. */
 void launcher_channel_receive(launcher_channel *channel);
 /* Returns the next message that has arrived, which the caller frees; NULL: none. */
 json_t *launcher_channel_next(launcher_channel *channel);

@@ -27,7 +27,7 @@ int launcher_folders_join(launcher_folders *folders, const char *const paths[LAU
 /* Sets the variables that name the folders to Open MPI, in the environment of this process. */
 void launcher_folders_set(const launcher_folders *folders);
 
-/* Removes the folders with all that is in them. */
+/* Removes the folders and their contents. */
 void launcher_folders_remove(const launcher_folders *folders);
 
 /* Closes the locks and frees the paths. */

@@ -37,15 +37,15 @@ int launcher_processes_open(const launcher_process *process);
 void launcher_processes_kill(void *ctx, const launcher_process *process);
 
 /* Returns the value of `name` in the environment with which `pid` was started, freed by the caller;
- * NULL if it has none (yet). */
+ * NULL if the variable is not set (yet). */
 char *launcher_processes_variable(pid_t pid, const char *name);
 
 /* Returns the parent of `pid`; -1 if there is no such process. */
 pid_t launcher_processes_parent(pid_t pid);
 
 /* Returns a positive number if `pid` has waited for children that had ended, 0 if it has not, -1 if
- * that is not known. Uses the kernel's sum of the page faults of such children, which even a zombie
- * has. */
+ * that is not known. Uses the kernel's count of the page faults of such children, which /proc shows
+ * even for a zombie. */
 int launcher_processes_waited(pid_t pid);
 
 /* Returns true if `pid` catches, ignores or blocks the signal, which therefore does not end it. */

@@ -78,7 +78,7 @@ int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report 
     return 0;
 }
 
-/* Returns where the run resumed, as rank 0 has reported; NULL: not reported (yet). The caller frees
+/* Returns where the run resumed, as reported by rank 0; NULL: not reported (yet). The caller frees
  * it. */
 static char *launcher_board_resumed(const launcher_board *board) {
     if (!board->shared || !atomic_load(&board->shared->resumed_is_set)) return NULL;
@@ -114,7 +114,7 @@ int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable) {
     return ranks->ends_fd < 0 ? -1 : 0;
 }
 
-/* Returns the rank that `pid` was started as; -1 if it is none (yet). */
+/* Returns the rank that `pid` was started as; -1 if it is not a rank (yet). */
 static int mpi_rank_of(const launcher_local_ranks *ranks, pid_t pid) {
     char *value = launcher_processes_variable(pid, ranks->variable);
     const int rank = value ? atoi(value) : -1;

@@ -8,8 +8,8 @@
 #include "launcher/agent/channel.h"
 #include "ranks/board.h"
 
-/* The agent's side of the board (ranks/board.h), and the file into which ranks write the reason of
- * a failure. Both are in memory; the ranks of this host find them by DCP_RUN_BOARD and
+/* The agent's side of the board (ranks/board.h), and the file into which ranks write the reason for
+ * a failure. Both are in memory; the ranks of this host find them through DCP_RUN_BOARD and
  * DCP_RUN_REASON. */
 
 typedef struct launcher_board {
@@ -74,7 +74,8 @@ void launcher_ranks_handle_ends(launcher_local_ranks *ranks, const launcher_boar
  * uses the board has not done its first step yet. */
 bool launcher_ranks_report(launcher_local_ranks *ranks, const launcher_board *board,
                            launcher_channel *channel);
-/* Sends a signal to every rank that lives; with `board`, only to those that report nothing on it.
- * SIGUSR1 is sent only to ranks that catch, ignore or block it, since it would end the others. */
+/* Sends a signal to every rank that is alive; with `board`, only to ranks that report nothing on
+ * it. SIGUSR1 is sent only to ranks that catch, ignore or block it, since it would end the
+ * others. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
                            const launcher_board *board);

@@ -77,8 +77,8 @@ static void exec_tool(char *const *argv, int fd) {
     _exit(errno == ENOENT ? NOT_INSTALLED : 1);
 }
 
-/* Runs a program for at most `limit_s`. Returns its exit status; -1: it was killed, or not started.
- */
+/* Runs a program for at most `limit_s`. Returns its exit status; -1 if it was killed or could not
+ * be started. */
 static int run_tool(char *const *argv, double limit_s, int fd) {
     int status = -1;
     const pid_t tool = fork();
@@ -95,7 +95,7 @@ static int run_tool(char *const *argv, double limit_s, int fd) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Writes the stacks of a process by the first of the tools that is installed. */
+/* Writes the stacks of a process, obtained with the first of the tools that is installed. */
 static void write_stacks(pid_t pid, double limit_s, int fd) {
     char number[16];
     snprintf(number, sizeof number, "%d", (int)pid);

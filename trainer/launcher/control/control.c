@@ -62,8 +62,8 @@ static void drop_client(control_client *client) {
     *client = (control_client){.fd = -1};
 }
 
-/* Sets the events to wait for on a client's connection. The end of the connection is always waited
- * for, too. */
+/* Sets the events to wait for on a client's connection. The end of the connection is always among
+ * them. */
 static void await_client(launcher_control *control, control_client *client, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = client->id};
     epoll_ctl(control->epoll, EPOLL_CTL_MOD, client->fd, &event);
@@ -98,7 +98,7 @@ static void refuse_client(launcher_control *control, control_client *client, con
     answer_client(control, client, json_pack("{s:s}", "error", why));
 }
 
-/* Returns why a line is no request; NULL if it is one. */
+/* Returns why a line is not a request; NULL if it is one. */
 static const char *parse_request(const char *line, size_t bytes, launcher_request *out) {
     static const char *const words[] = {"status", "save", "resize", "stop"};
     json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -151,7 +151,7 @@ static void read_client(launcher_control *control, control_client *client) {
 
 /* Returns a place for another client. If all places are taken, drops the oldest client whose
  * request is not complete, or that has not received its whole answer yet. Returns NULL if there is
- * no such client, because all wait for answers. */
+ * no such client, because all clients are waiting for answers. */
 static control_client *find_place(launcher_control *control) {
     control_client *oldest = NULL;
     for (int i = 0; i < CLIENTS; i++) {

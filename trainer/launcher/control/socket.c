@@ -56,7 +56,7 @@ static int set_address(struct sockaddr_un *address, const char *path) {
     return 0;
 }
 
-/* Returns true if a process lives; a zombie does not. */
+/* Returns true if a process is alive; a zombie is not. */
 static bool is_alive(pid_t pid) {
     const int fd = pidfd_open(pid, 0);
     if (fd < 0) return errno != ESRCH;
@@ -82,8 +82,8 @@ bool launcher_socket_is_of_owner(int fd) {
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* Connects to a socket at which somebody listens. Returns the descriptor, or -1 with errno. `flags`
- * specify whether to wait if the listener's queue is full. */
+/* Connects to a socket at which a process listens. Returns the descriptor, or -1 with errno.
+ * `flags` specify whether to wait if the listener's queue is full. */
 static int connect_to(const char *at, int flags, struct ucred *peer) {
     struct sockaddr_un address;
     if (!*at) return errno = ECONNREFUSED, -1; /* the file does not name a socket yet */
@@ -97,7 +97,7 @@ static int connect_to(const char *at, int flags, struct ucred *peer) {
     return errno = code, -1;
 }
 
-/* Returns true if somebody still listens at the socket; stores the listener's pid in *pid if it is
+/* Returns true if a process still listens at the socket; stores the listener's pid in *pid if it is
  * known. */
 static bool is_answered(const char *at, long *pid) {
     struct ucred peer = {0};
@@ -156,7 +156,7 @@ static int listen_at(const char *at) {
     return errno = code, -1;
 }
 
-/* Locks a folder, so only one process at a time examines and replaces what is in it. A process that
+/* Locks a folder, so only one process at a time examines and replaces its contents. A process that
  * never releases the lock delays others only briefly, because they continue without it. */
 static int lock_folder(const char *folder) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -227,7 +227,7 @@ static launcher_listening explain_foreign(const char *path, char *why) {
                    path);
 }
 
-/* Locks the file, or finds that it belongs to nobody. Returns LAUNCHER_LISTENS if the file may be
+/* Locks the file, or finds that no process owns it. Returns LAUNCHER_LISTENS if the file may be
  * replaced. */
 static launcher_listening check_file(const char *path, int fd, pointer *found, char *why) {
     char host[HOST_BYTES];
@@ -281,9 +281,9 @@ static void remember(launcher_socket *s) {
     s->inode = st.st_ino;
 }
 
-/* Listens at a name beside the path, and then links the socket to the path. So whoever finds the
- * path gets an answer. Only the holder of the folder's lock uses that name. Returns -1 with errno
- * if that fails. */
+/* Listens at a name beside the path, and then links the socket to the path. So a process that finds
+ * the path always gets an answer. Only the holder of the folder's lock uses that name. Returns -1
+ * with errno if that fails. */
 static int listen_and_link(launcher_socket *s) {
     const int n = snprintf(s->at, sizeof s->at, "%s.new", s->path);
     if (n < 0 || (size_t)n >= sizeof s->at) return errno = ENAMETOOLONG, -1;

@@ -68,7 +68,7 @@ typedef struct launcher_cluster {
     int failures;            /* failures in a row, with no newer step published between them */
     bool placed;             /* a start has been placed */
     char *text;              /* the contents of the host file that are in use */
-    char *seen;              /* new contents that only the last check has found; NULL: none */
+    char *seen;              /* new contents that one check has found so far; NULL: none */
     char *refused;           /* contents that were refused with a message; NULL: none */
     int unreadable;          /* consecutive checks that could not read the file */
 } launcher_cluster;

@@ -25,7 +25,8 @@ typedef struct node_visit {
 
 static int visit_rest(node_visit *v, size_t length, const char *at, const char *end);
 
-/* Reads a number of at most NAME_DIGITS digits; returns how many digits it has, 0: none. */
+/* Reads a number of at most NAME_DIGITS digits; returns how many digits it has, or 0 if there is no
+ * such number. */
 static size_t read_digits(const char *at, unsigned long *value) {
     const size_t n = strspn(at, "0123456789");
     if (n > NAME_DIGITS) return 0;
@@ -206,7 +207,7 @@ static int refuse_line(const hosts_reader *r, const char *what, const char *word
     return program_refuse("%s:%d: %s '%s': %s", r->path, r->line, what, word, remedy);
 }
 
-/* Replaces comments by blanks: from # or // to the end of the line, and between the marks of C. */
+/* Replaces comments by blanks: from # or // to the end of the line, and C's block comments. */
 static void blank_comments(char *text) {
     for (char *at = text; *at;) {
         const char *end = at;
