@@ -145,7 +145,7 @@ static int take_step(loop *l) {
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-/* Does take_step and reports its duration to dcp-run. */
+/* Calls take_step and reports its duration to dcp-run. */
 static int time_step(loop *l) {
     const double begin = MPI_Wtime();
     const int status = take_step(l);

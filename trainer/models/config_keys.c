@@ -237,7 +237,7 @@ int model_keys_no_dropout(const model_keys *keys, const char *const *names, size
     return DCP_OK;
 }
 
-/* Returns text for a message: the number, or "that is set" if the value is not a number. */
+/* Returns text for a message: the number, or "is set" if the value is not a number. */
 static const char *number_text(const json_t *value, char text[32]) {
     snprintf(text, 32, "%g", json_number_value(value));
     return json_is_number(value) ? text : "is set";

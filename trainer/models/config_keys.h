@@ -83,8 +83,8 @@ int model_keys_only_flag(const model_keys *keys, const char *key, bool only, dcp
 void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
                           const char *set);
 int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err);
-/* Refuses each of the keys that is not 0: dropout is not computed, so a user has to turn it off
- * explicitly. */
+/* Refuses each of the keys whose value is not 0: dropout is not computed, so a user has to turn it
+ * off explicitly. */
 int model_keys_no_dropout(const model_keys *keys, const char *const *names, size_t n,
                           dcp_error *err);
 /* Refuses what no family here supports: experts, caps on scores and logits, quantized weights. */

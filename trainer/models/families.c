@@ -59,7 +59,7 @@ static int read_rest(const model_keys *keys, model_windows_of windows, model_con
     return status ? status : model_keys_no_dropout(keys, dropout, 1, err);
 }
 
-/* Reads the sizes and the other keys of a decoder. The previous values of `c` are defaults. */
+/* Reads the sizes and the other keys of a decoder. The previous values of `c` serve as defaults. */
 static int model_decoder_read(const model_keys *keys, model_windows_of windows, model_config *c,
                               dcp_error *err) {
     c->input = INPUT_TOKENS;
@@ -215,9 +215,9 @@ static int model_talker_read(const model_keys *keys, model_config *c, dcp_error 
 /* The families: readers of each family's config.json, the choice of the family for a config, and
  * checks that apply to all families. */
 
-/* GPT-2, in its own spelling and in that of newer families. n_ctx has no effect, as in
- * transformers: n_positions is the number of positions. If a config does not mention dropout, it
- * has none. */
+/* GPT-2. Some keys can have either GPT-2's own name or the name that newer families use. n_ctx has
+ * no effect, as in transformers: n_positions is the number of positions. If a config does not
+ * mention dropout, the model has none. */
 
 static const family_names gpt2 = {
     .base = "transformer.",

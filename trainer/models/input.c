@@ -1,7 +1,7 @@
 /* How a talker's samples enter the stream: text passes through a table and two linear layers with
  * an activation between them; codes and the speaker's vector are added to the result. The
- * predictor's input uses the tables of codes, too; the gradients of these tables that are computed
- * here are added to the predictor's. */
+ * predictor's input uses the tables of codes, too; the gradients that are computed here for these
+ * tables are added to the predictor's. */
 #include <stdbool.h>
 
 #include "models/layers.h"
@@ -331,7 +331,7 @@ static void head_forward(model_run *run, size_t layer, const float *const *param
                                   run->samples.targets, run->counted, run->m->c.classes);
 }
 
-/* Copies the gradient of the picked rows to their places; that of the other rows is 0. */
+/* Copies the gradient of the picked rows to their places; the gradient of the other rows is 0. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);

@@ -17,7 +17,7 @@ operand model_operand_weight(model_run *run, const linear *l, const float *const
 /* A parameter that is not multiplied by a matrix, in the form in which it is used: itself, or
  * rounded into `slot` of run->rounded, valid until the slot's next use. */
 const float *model_operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
-/* x[n] of `type`, which is fp32 or the model's, as an operand; rounded into `to` if it is not
+/* x[n] of `type`, which is fp32 or the model's type, as an operand; rounded into `to` if it is not
  * rounded yet. */
 operand model_operand_typed(model_run *run, kernels_type type, uint16_t *to, const void *x,
                             size_t n);

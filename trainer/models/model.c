@@ -138,8 +138,8 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
     }
 }
 
-/* Counts operations stage by stage, in the order in which a sample passes them. The gradient of a
- * part's input is computed only if something before it is trained. */
+/* Counts operations stage by stage, in the order in which a sample passes through them. The
+ * gradient of a part's input is computed only if something before it is trained. */
 
 typedef struct flops_walk {
     const unsigned char *trained; /* [parameters of the current unit]; NULL: all are trained */

@@ -64,5 +64,6 @@ const void *model_run_logits(const model_run *run, kernels_type *type);
  * samples in order, then some unused ones. They are in the same memory as model_run_logits, and
  * valid for as long. */
 const float *model_run_code_logits(const model_run *run, size_t *frames);
-/* The class with the largest logit, the first of equals; `classes` if a logit is not a number. */
+/* The class with the largest logit, or the first of several such classes; `classes` if a logit is
+ * not a number. */
 size_t model_likeliest(const float *logits, size_t classes);

@@ -60,10 +60,10 @@ typedef struct weights_difference {
 typedef void (*weights_difference_fn)(void *ctx, weights_difference difference);
 
 /* Calls report(ctx, difference) for each difference: first for the parameters in their order, then
- * for surplus tensors. With weights_only, a missing classifier is not a difference. Nor are these
- * surplus tensors: an lm_head.weight of tied weights, what a classifier does not use (pooler, mask
- * token), a talker's speaker encoder, and constants of old files (rotary frequencies, GPT-2's
- * masks). Returns DCP_ERR_NO_MEMORY or DCP_OK. */
+ * for surplus tensors. With weights_only, a missing classifier is not a difference. The following
+ * surplus tensors are not differences either: an lm_head.weight of tied weights, tensors that a
+ * classifier does not use (pooler, mask token), a talker's speaker encoder, and constants of old
+ * files (rotary frequencies, GPT-2's masks). Returns DCP_ERR_NO_MEMORY or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
                           weights_difference_fn report, void *ctx, dcp_error *err);
 

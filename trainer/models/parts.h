@@ -27,7 +27,7 @@ void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
  * copies of the same arena share its memory. */
 void model_arena_cover(arena *a, const arena *part);
 
-/* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
+/* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those below:
  * how samples enter, the block, and how the loss is computed. Stages consist of parts, which know
  * where their parameters are in their unit and compute the forward and backward passes. */
 
@@ -271,7 +271,7 @@ static inline const int32_t *model_places(const model_run *run) {
     return run->shape.packed ? run->samples.places : NULL;
 }
 
-/* The number of positions that tokens of the run may have. */
+/* The number of positions that tokens of the run can have. */
 static inline size_t model_positions(const model_run *run) {
     return run->cache.capacity ? run->cache.capacity : run->length;
 }

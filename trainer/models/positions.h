@@ -6,7 +6,7 @@
 #include "models/config_keys.h"
 
 /* Rotary positions (Su et al. 2021): what a config.json specifies, and the frequencies with which
- * pairs of a head's elements rotate. A model that was extended to more positions than in its first
+ * pairs of a head's elements rotate. A model that was extended beyond the positions of its first
  * training rotates more slowly: all pairs of elements equally (linear), or only pairs that make few
  * turns within the positions of the first training (llama3, yarn). */
 

@@ -32,12 +32,12 @@ enum { SAMPLE_SPEECH_AROUND = 7, SAMPLE_SPEECH_HEADER = 3, SAMPLE_SPEECH_LEAST_T
 /* Samples, contiguous. */
 typedef struct sample_batch {
     /* [n, tokens], for speech [n, tokens + frames * groups]: the ids of the text, then the codes of
-     * frames, both filled up with -1. NULL without tokens. */
+     * frames, both padded with -1. NULL without tokens. */
     int32_t *ids;
     float *values;    /* [n, dims]; NULL if there are only tokens */
     int32_t *targets; /* [n, targets], for speech [n, tokens + frames * (groups - 1)] */
-    /* [n, tokens] For packed samples, each token's place in its document: 0, or one more than that
-     * of the token before. NULL for others. */
+    /* [n, tokens] For packed samples, each token's place in its document: 0, or one more than the
+     * place of the token before. NULL for samples that are not packed. */
     int32_t *places;
 } sample_batch;
 

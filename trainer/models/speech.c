@@ -5,10 +5,10 @@
  *     codec           nothink  think_bos    think_eos  speaker  pad  pad       pad  bos    frame j
  *
  * followed by rows with only a pad of the text channel, which no earlier row sees under a causal
- * mask. A row is the sum of the embeddings of both channels; a frame contributes those of all its
- * codes. The row before a frame predicts the frame's first code, and the last frame's row predicts
- * the end. For each frame, the predictor receives the talker's output of the row before it, and
- * then the frame's codes, and predicts each code from those before it. */
+ * mask. A row is the sum of the embeddings of both channels; a frame contributes the embeddings of
+ * all its codes. The row before a frame predicts the frame's first code, and the last frame's row
+ * predicts the end. For each frame, the predictor receives the talker's output of the row before
+ * it, and then the frame's codes, and predicts each code from those before it. */
 #include "models/speech.h"
 
 #include <inttypes.h>
@@ -358,7 +358,8 @@ static void pick_rows(model_run *run) {
                           rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* Copies the gradient of the picked rows to their places; that of each frame's first row is 0. */
+/* Copies the gradient of the picked rows to their places; the gradient of each frame's first row is
+ * 0. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);

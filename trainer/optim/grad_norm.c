@@ -87,7 +87,7 @@ static double *sum_rows(kernels *k, double *out, const float *values, const stre
     return out + s->rows;
 }
 
-/* The layout of values: that of parameters, or that of gradients and slots. */
+/* Whose layout the values have: the parameters', or the gradients' and slots'. */
 typedef enum layout_of { OF_PARAMS, OF_GRADS } layout_of;
 
 static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out, layout_of of,

@@ -20,12 +20,12 @@ typedef struct exact_sum {
     /* Value = sum of limbs[i] * 2^(32 i - 1074), without the last limb, which counts infinities and
      * NaNs. */
     uint64_t limbs[EXACT_LIMBS + 1];
-    uint64_t pending; /* additions since all limbs were less than 2^32 */
+    uint64_t pending; /* additions since all limbs were last less than 2^32 */
 } exact_sum;
 
 /* Adds x, which must be >= 0 or not finite. A zeroed exact_sum is 0. */
 void optim_exact_add(exact_sum *sum, double x);
-/* Makes all limbs less than 2^32, so that up to 2^31 sums may be added limb by limb. */
+/* Makes all limbs less than 2^32, so that up to 2^31 sums can be added limb by limb. */
 void optim_exact_carry(exact_sum *sum);
 /* The nearest double, ties to even; NaN if a value was not finite. */
 double optim_exact_value(exact_sum *sum);

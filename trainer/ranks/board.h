@@ -65,7 +65,7 @@ void ranks_board_open(int rank);
 /* Reports the exit status with which this process is about to end. Must be the last call. */
 void ranks_board_end(int status);
 
-/* Records that this rank reaches a phase now. If it has reached the phase before, the new time
+/* Records that this rank has reached a phase. If it has reached the phase before, the new time
  * replaces the old one. Phases that were skipped get the same time, so they count as having taken
  * no time. */
 void ranks_board_reach(ranks_phase phase);
@@ -94,6 +94,6 @@ void ranks_board_saves_answered(uint64_t asked);
 ranks_end_request ranks_board_end_requested(void);
 
 /* Opens a file that dcp-run has made in memory and whose path is in the environment variable
- * `variable`. Returns a descriptor; -1 if there is no such file, or the path leads to a file of any
- * other kind. */
+ * `variable`. Returns a descriptor; -1 if there is no such file, or the path refers to a file of
+ * any other kind. */
 int ranks_board_open_file(const char *variable, int flags);

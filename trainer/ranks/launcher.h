@@ -1,6 +1,7 @@
 /* The ranks' side of dcp-run. dcp-run passes information to the ranks that it starts through their
  * environment. The ranks report through two files that dcp-run has made in memory: the board
- * (board.h), and one for the reason of a failure. Without dcp-run nothing is read or reported. */
+ * (board.h), and a file that holds the reason for a failure. Without dcp-run nothing is read or
+ * reported. */
 #pragma once
 
 #include <dcp/error.h>
@@ -47,10 +48,10 @@ bool ranks_launcher_is_present(void);
  * knows. *rank: this process's rank according to the launcher; only rank 0 prints the message. */
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
-/* Reports the reason of a failure that a restart would probably repeat. To be called at most once
+/* Reports the reason for a failure that a restart would probably repeat. To be called at most once
  * per start. `why` must have the same words each time, so that dcp-run recognizes it. Only rank 0
  * reports. */
 void ranks_launcher_report(int rank, const char *why);
-/* Reports the reason of a failure after which a restart would do harm, so dcp-run attempts none.
+/* Reports the reason for a failure after which a restart would do harm, so dcp-run attempts none.
  * Otherwise like ranks_launcher_report. */
 void ranks_launcher_report_final(int rank, const char *why);

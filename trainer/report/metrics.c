@@ -59,7 +59,8 @@ int report_file_check(const char *path, dcp_error *err) {
 /* The content of a metrics file. */
 typedef struct metrics_content {
     /* all: the number of bytes up to the end of the last whole line. kept: the number of bytes up
-     * to the end of the last whole line before the first line of a step after the run's. */
+     * to the end of the last whole line before the first line whose step is later than the
+     * run's. */
     off_t all, kept;
     char run[RUN_BYTES]; /* the run that the last line names; "" if it names none */
 } metrics_content;
@@ -141,7 +142,7 @@ static int lock_stream(FILE *file, const char *path, dcp_error *err) {
     return fail_held(fileno(file), path, err);
 }
 
-/* Returns true if the path still leads to the file. */
+/* Returns true if the path still refers to the open file. */
 static bool is_at(const char *path, FILE *file) {
     struct stat a, b;
     return stat(path, &a) == 0 && fstat(fileno(file), &b) == 0 && a.st_dev == b.st_dev &&
@@ -267,8 +268,8 @@ static int take_over(const char *path, FILE *file, const report_file_run *run, o
  * line is added, because they are the newest information.
  *
  * If the file has lines of another run, it is moved aside. If one of the files that were moved
- * aside has this run's lines up to its step, the new file begins with a copy of them. All of that
- * is reported.
+ * aside has this run's lines up to its step, the new file begins with a copy of them. Each of these
+ * actions is reported.
  *
  * DCP_ERR_BUSY: another process writes the file; the message names the process. DCP_ERR_ARG: the
  * file is not a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read, and remains as it

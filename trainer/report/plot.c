@@ -67,7 +67,7 @@ static void axis_label(const plot_axis *a, double tick, char *out, size_t size) 
 
 /* Selects which of n points to draw, in case there are too many to distinguish. Divides the axis
  * into `columns` columns, and keeps the lowest and the highest point of each, so no peak is lost.
- * Also keeps the first and the last point of all. x must ascend. keep[n] receives the indices of
+ * Also keeps the very first and the very last point. x must ascend. keep[n] receives the indices of
  * the points to draw, in ascending order. Returns the number of these indices. */
 static size_t axis_thin(const plot_axis *a, const double *x, const double *y, size_t n,
                         size_t columns, size_t *keep) {
@@ -148,9 +148,9 @@ static bool series_add_line(plot_series *s, const json_t *line) {
     return true;
 }
 
-/* Replaces NaN and Infinity, which other writers use, by null. -Infinity is looked for first, so
- * that no minus remains. No key or string of a metrics line contains these words. The caller frees
- * the result; NULL if out of memory. */
+/* Replaces NaN and Infinity, which other writers use, by null. -Infinity is replaced before
+ * Infinity, so that no minus remains. No key or string of a metrics line contains these words. The
+ * caller frees the result; NULL if out of memory. */
 static char *null_numbers(const char *text) {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
     char *mended = malloc(2 * strlen(text) + 1), *out = mended;

@@ -159,8 +159,8 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     return open_metrics(r, err);
 }
 
-/* Allocates room for a step's events: six per stage of a micro-batch, those of a save, and some
- * more. */
+/* Allocates room for a step's events: six per stage of a micro-batch, the events of a save, and
+ * some more. */
 static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
@@ -253,7 +253,7 @@ void report_exclude_time(run_report *r, double seconds) { r->line_at += seconds;
 
 _Static_assert((int)SAMPLE_MAX_LOSSES == (int)REPORT_MAX_LOSSES, "a line has all losses");
 
-/* Copies the losses of which the loss is the weighted sum. */
+/* Copies the losses whose weighted sum is the loss. */
 static void take_losses(const trainer *t, const step_result *result, report_values *v) {
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++) v->losses[i] = result->losses[i];
 }

@@ -1,4 +1,4 @@
-/* The model computes the text in pieces, then one chosen token at a time; a cache stores the keys
+/* The model processes the text in pieces, then one chosen token at a time; a cache stores the keys
  * and values of the earlier tokens. */
 #include "sample/generate.h"
 

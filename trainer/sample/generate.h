@@ -11,7 +11,7 @@ typedef struct sample_options {
     const char *ckpt;
     /* The most tokens that may follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */
     uint64_t tokens;
-    double temperature; /* 0: always the likeliest token */
+    double temperature; /* 0: always the most likely token */
     uint64_t seed;
 } sample_options;
 

@@ -47,10 +47,10 @@ typedef struct sample_characters {
  * with Python's errors="replace". */
 void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FILE *to);
 
-/* Chooses the next token from the logits of all tokens. Temperature 0: the likeliest token, the
- * first of equals. Otherwise the choice is random, with probabilities softmax(logits /
- * temperature); it depends on number `at` of the seed's random sequence, the same on any machine.
- * Returns false if a logit is NaN, or the largest one is infinite. */
+/* Chooses the next token from the logits of all tokens. Temperature 0: the most likely token, or
+ * the first of several that are equally likely. Otherwise the choice is random, with probabilities
+ * softmax(logits / temperature); it depends on number `at` of the seed's random sequence, the same
+ * on any machine. Returns false if a logit is NaN, or the largest one is infinite. */
 bool sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                    uint64_t at, int32_t *out);
 

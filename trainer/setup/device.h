@@ -30,7 +30,7 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
  * the state and waits for the others. */
 void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 
-/* Collective. Reports if this host has more cores than ranks, and a step has enough micro-batches
- * for more ranks. A rank computes on one core, regardless of OMP_NUM_THREADS, because another
- * number of threads could change the bits. */
+/* Collective. Rank 0 prints a note if its host has more cores than ranks, and a step has enough
+ * micro-batches for more ranks. A rank computes on one core, regardless of OMP_NUM_THREADS, because
+ * a different number of threads could change the bits. */
 void setup_idle_report_cores(const kernels *k, const config *c, MPI_Comm comm);

@@ -68,8 +68,9 @@ static uint64_t saved_multiples(const config *c, const dcp_tier *store) {
 }
 
 /* Returns the largest number of steps that exist at the same time: one more than `keep`, because
- * the oldest step is removed only after the new one is published, and those that remain in
- * addition. How many remain because of keep_seconds is not known in advance. */
+ * the oldest step is removed only after the new one is published, plus the steps that keep_best and
+ * keep_every retain in addition. Steps that keep_seconds retains are not included, because their
+ * number is not known in advance. */
 static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
     const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
     const uint64_t kept = (uint64_t)store->keep + store->keep_best + saved_multiples(c, store);

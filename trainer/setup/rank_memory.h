@@ -31,7 +31,7 @@ typedef struct trainer trainer;
 typedef struct setup_memory {
     uint64_t params, grads, slots; /* the rank's shards; 0 for those that are offloaded */
     uint64_t offloaded;            /* parameters and slots in a file; they need no memory */
-    uint64_t paged;                /* the part of that file that is in memory at any time */
+    uint64_t paged;                /* the part of that file that is in memory at any one time */
     uint64_t units;  /* gathered units, a micro-batch's gradients, and buffers to send both */
     uint64_t shared; /* the part of params or `units` that the ranks of a group share */
     /* The part of `shared` that this rank never reads; not included in params or `units`. */

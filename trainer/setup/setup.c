@@ -98,9 +98,9 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
 }
 
 /* Warns if the evaluation data are among the training data. This happens if the folder of the
- * training data also contains the data that were held out. There is no warning for images, because
- * data.path uses only a part of such a folder, and none if both keys have the same path, because
- * that is intentional. */
+ * training data also contains the held-out data. There is no warning for images, because data.path
+ * uses only a part of such a folder, and none if both keys have the same path, because that is
+ * intentional. */
 static void warn_of_shared(const config *c, const char *key, const char *path) {
     if (strcmp(c->data_type, "idx") == 0 || strcmp(path, c->eval_path) == 0) return;
     char *file = data_files_shared(path, c->eval_path);
@@ -527,8 +527,8 @@ static int make_shards(trainer *t, dcp_error *err) {
 }
 
 /* Returns true if the peak is measured after the first step: ranks that dcp-run restarts should
- * soon train. Never true on a GPU, because the operands are large there, and fit only before the
- * state is allocated. */
+ * resume training without delay. Never true on a GPU, because the operands are large there, and fit
+ * only before the state is allocated. */
 static bool waits_with_peak(const trainer *t) {
     return (t->c->restarted || t->c->takes_over) && kernels_on_host(t->k);
 }

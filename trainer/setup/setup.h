@@ -16,7 +16,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err);
 /* Call it after setup_plan. Takes the directory's lock and loads the initial state. */
 int setup_start(trainer *t, dcp_error *err);
 /* Collective. Measures how fast the ranks multiply, if setup_start has postponed that. Restarted
- * ranks, which should soon train, call it after their first step. */
+ * ranks call it after their first step, so that they resume training sooner. */
 void setup_measure_peak(trainer *t);
 /* Used instead of setup_start: reports where the run would start, and reads only what that
  * requires. */

@@ -47,7 +47,7 @@ static int read_part(const carried_file *file, const char *key, const char *path
         const ssize_t n =
             pread(fd, (char *)file->data + done, bytes - done, (off_t)(file->box.start[0] + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = ENODATA; /* the file was truncated meanwhile */
+        if (n == 0) errno = ENODATA; /* the file was truncated in the meantime */
         if (n <= 0) break;
         done += (uint64_t)n;
     }
@@ -186,8 +186,8 @@ int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {
     return visit_all(path, keep_file, s, err);
 }
 
-/* Normalization equals that of transformers' image processors. If do_rescale is set, a byte is
- * multiplied by rescale_factor. If do_normalize is set, the channel's image_mean is then
+/* Images are normalized in the same way as by transformers' image processors. If do_rescale is set,
+ * a byte is multiplied by rescale_factor. If do_normalize is set, the channel's image_mean is then
  * subtracted, and the result divided by the channel's image_std. Images are not resized: the data
  * already have the model's size. */
 

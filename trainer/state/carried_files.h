@@ -10,8 +10,8 @@
 /* The total size of this rank's parts of the files, in bytes. */
 uint64_t state_files_bytes(const train_state *s);
 
-/* Not collective. Adds the file `name` of `folder`, which the key init names, to the state. Does
- * nothing if the folder has no such file. */
+/* Not collective. Adds the file `name` of `folder`, the folder that the key init names, to the
+ * state. Does nothing if the folder has no such file. */
 int state_files_keep_init(train_state *s, const char *folder, const char *name, dcp_error *err);
 
 /* Collective. Gathers a whole file on every rank. *text ends with a 0; the caller frees it. */
@@ -42,5 +42,5 @@ int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channe
 void state_unused_weights_warn(const config *c, int rank);
 
 /* Warns if data.type is text, so tokens are bytes, although the vocabulary is larger than 256 and a
- * tokenizer exists: that of data.tokenizer, or one in the folder of init or model. */
+ * tokenizer exists: the one that data.tokenizer names, or one in the folder of init or model. */
 void state_unused_tokenizer_warn(const config *c, uint64_t vocabulary, int rank);

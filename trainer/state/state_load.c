@@ -1,5 +1,5 @@
-/* Compares tensors that were found with the model's parameters. The message contains the first
- * difference in full, and how many others there are. */
+/* Compares the model's parameters with the tensors that were found. The message contains the first
+ * difference in full, and the number of the others. */
 #include "state/state_load.h"
 
 #include <inttypes.h>
@@ -84,7 +84,7 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     return status;
 }
 
-/* Returns the name of a tensor in which a wrapper of modules left a part of its own, or NULL. */
+/* Returns a tensor's name that contains a part added by a wrapper of modules, or NULL. */
 static const char *find_wrapped(const found_tensors *found) {
     for (size_t i = 0; i < found->n; i++) {
         const char *name = found->list[i]->path + strlen(found->prefix);
@@ -369,8 +369,8 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
 }
 
 /* *out: the step at which the parameter began to count its updates. If the checkpoint has slots of
- * the parameter, the step is that in `kept`, the checkpoint's STATE_META_SINCE, or else 0. Without
- * slots, it is `step`, the checkpoint's step. */
+ * the parameter, the step is the one in `kept`, the checkpoint's STATE_META_SINCE, or else 0.
+ * Without slots, it is `step`, the checkpoint's step. */
 static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);

@@ -126,8 +126,7 @@ static uint64_t slot_bytes(const train_state *s, size_t slot) {
     return s->layout->grad_elems * dcp_dtype_bytes(s->optimizer->slots[slot].dtype);
 }
 
-/* Rounds up to whole pages, so that each part begins on a page: direct writes require that of their
- * memory. */
+/* Rounds up to whole pages, so that each part begins on a page, as direct writes require. */
 static uint64_t in_pages(uint64_t bytes) {
     const uint64_t page = page_bytes();
     return (bytes + page - 1) / page * page;

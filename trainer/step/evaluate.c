@@ -1,7 +1,7 @@
 /* An evaluation consists of forward passes over micro-batches of the same shape as in training, and
  * uses the same memory. Rank r of N computes micro-batches r, N + r and so on. The sum of the
  * losses is exact, so it does not depend on the order of micro-batches. The last micro-batch is
- * filled up with samples that do not count. */
+ * padded with samples that do not count. */
 #include "step/evaluate.h"
 
 #include <assert.h>
@@ -90,8 +90,8 @@ bool step_evaluate_is_due(const trainer *t) {
     return t->eval_samples && (step == t->c->max_steps || (every > 0 && step % every == 0));
 }
 
-/* Reads the samples of micro-batch `number`. After the last sample come the first ones again, whose
- * targets are ignored. */
+/* Reads the samples of micro-batch `number`. The last sample is followed by the first ones again,
+ * whose targets are ignored. */
 static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
     const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;

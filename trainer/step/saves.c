@@ -120,7 +120,7 @@ static bool is_directory_gone(const step_saves *s) {
     return gone;
 }
 
-/* Collective. Returns true if a save has failed for a reason for which all later saves would fail,
+/* Collective. Returns true if a save has failed for a reason that would make all later saves fail,
  * too. A restart would then only do harm. Reports the reason in *err to dcp-run. */
 static bool is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;

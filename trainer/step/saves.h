@@ -25,9 +25,9 @@ typedef struct step_slow {
 } step_slow;
 
 /* Records the report of a save. Returns true if the run has to warn about the slow rank now: if the
- * same rank was slow in STEP_SLOW_SAVES consecutive saves. Requiring several saves excludes short
- * loads. Another warning about the same rank is due only after STEP_SLOW_QUIET consecutive saves
- * without a slow rank. */
+ * same rank was slow in STEP_SLOW_SAVES consecutive saves. Requiring several saves rules out short
+ * bursts of load. Another warning about the same rank is due only after STEP_SLOW_QUIET consecutive
+ * saves without a slow rank. */
 bool step_slow_note(step_slow *s, const dcp_report *report);
 
 /* Proofs of the state in memory, for --prove-every. */

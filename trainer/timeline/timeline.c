@@ -6,8 +6,8 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* Returns MPI_Wtime minus CLOCK_MONOTONIC. Of several measurements, the one that took the least
- * time is the most precise. */
+/* Returns MPI_Wtime minus CLOCK_MONOTONIC. The shortest of several measurements is the most
+ * precise. */
 static double compare_clocks(void) {
     double best = 1e300, ahead = 0;
     for (int i = 0; i < 8; i++) {
