@@ -11,8 +11,8 @@
 
 #include "programs/json_read.h"
 
-/* Returns the directory of an override: the value of a JSON string, otherwise the characters
- * themselves. */
+/* Returns the directory that an override specifies: the value of a JSON string, otherwise the
+ * characters themselves. */
 static json_t *dir_of_override(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
     if (json_is_string(value)) return value;

@@ -10,7 +10,8 @@ enum { LAUNCHER_TAG_BYTES = 40 };
 
 typedef struct launcher_tagged {
     const char *tag_end; /* set by the caller: the text between a tag and the line */
-    int ranks;           /* set by the caller; a tag with a rank that does not exist is text */
+    int ranks;           /* set by the caller; a tag with a rank that does not exist counts as
+                            text */
     int rank;            /* the rank of the text that follows; set to -1 by the caller */
     char held[LAUNCHER_TAG_BYTES]; /* the beginning of what may be a tag */
     size_t n_held;

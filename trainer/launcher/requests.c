@@ -49,7 +49,7 @@ static json_t *answer_save(const launcher_waiting *waiting, const launcher_rank_
                            launcher_news news) {
     const bool has_ended = news == LAUNCHER_NEWS_ENDED;
     const bool is_done = news == LAUNCHER_NEWS_REPORTS && seen->saves_done >= waiting->save;
-    /* a resize, for example, makes ranks save as they end, which also counts */
+    /* saves that ranks make as they end, for example for a resize, count as well */
     const bool is_saved = has_ended ? seen->published > waiting->published : seen->published > 0;
     if (!has_ended && !is_done) return NULL;
     if (is_saved) return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);

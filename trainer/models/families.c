@@ -92,7 +92,7 @@ static int model_decoder_check_heads(const model_keys *keys, const model_config 
 }
 
 /* Qwen3-TTS: a talker, which is a decoder, and the decoder that predicts the other codes of its
- * frames. Each has an object of its own in config.json; the second is inside the first. */
+ * frames. Each has an object of its own in config.json; the second object is inside the first. */
 
 #define TALKER "talker_config."
 #define PREDICTOR TALKER "code_predictor_config."

@@ -34,7 +34,8 @@ void model_linear_forward(model_run *run, const linear *l, void *y, operand x, s
 /* y[rows,out] = add[rows,out] + x[rows,in] weight + bias */
 void model_linear_forward_onto(model_run *run, const linear *l, float *y, const float *add,
                                operand x, size_t rows, const float *const *params);
-/* Does model_linear_forward in fp32, and activated[rows,out] = the model's activation of y. */
+/* Like model_linear_forward in fp32, but also computes activated[rows,out], the model's activation
+ * of y. */
 void model_linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
                                     operand x, size_t rows, const float *const *params);
 /* Computes the parameters' gradients. dy.wide is needed if the layer has a bias. */

@@ -33,8 +33,8 @@
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards store only the
- * input of each block, and compute its forward pass again before its backward pass. Gives the same
- * bits. */
+ * input of each block, and compute its forward pass again before its backward pass. The results
+ * have the same bits as without checkpointing. */
 void model_set_checkpointing(model *m, bool on);
 /* Allows samples of tokens to hold several documents. A document does not see the others, and has
  * positions of its own. Must be called before any run is created. */
@@ -60,10 +60,10 @@ sample_shape model_sample(const model *m, uint64_t sequence);
 
 /* The cost of one sample: the floating-point operations of the matrix products of its forward and
  * backward passes, 2 for a multiplication and an addition. A linear layer of in x out elements
- * costs 2 for each element and row: for its output; for its weight's gradient, if that is trained;
- * and for its input's gradient, if the input depends on something trained. The forward pass of
- * attention costs 4 * heads * head_dim * length^2; its backward pass costs twice that if its input
- * depends on something trained. Lookups, norms, biases, activations and repeated computations are
- * not counted. trained: for each parameter, in the order of units and places, whether it is
- * trained; NULL: all are. sequence: tokens per sample. */
+ * costs 2 for each element and row: for its output; for its weight's gradient, if the weight is
+ * trained; and for its input's gradient, if the input depends on something trained. The forward
+ * pass of attention costs 4 * heads * head_dim * length^2; its backward pass costs twice that if
+ * its input depends on something trained. Lookups, norms, biases, activations and repeated
+ * computations are not counted. trained: for each parameter, in the order of units and places,
+ * whether it is trained; NULL: all are. sequence: tokens per sample. */
 double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained);

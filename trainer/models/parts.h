@@ -157,7 +157,7 @@ typedef struct norm_stats {
 } norm_stats;
 
 /* A talker's samples as lists of rows, contiguous in memory. The lists contain the frames of all
- * samples, and some unused frames. An id that does not exist, such as that of an unused frame, is
+ * samples, and some unused frames. An id that does not exist, such as the id of an unused frame, is
  * -1. */
 typedef struct speech_lists {
     int32_t *text, *codec; /* [rows] ids of both channels; codec: also first codes of frames */
@@ -276,9 +276,9 @@ static inline size_t model_positions(const model_run *run) {
     return run->cache.capacity ? run->cache.capacity : run->length;
 }
 
-/* model_inner_type is the type of the arrays between the MLP's products. model_heads_type is that
- * of heads from their projection through attention and back. Each is fp32 if a bias is added to its
- * arrays. */
+/* model_inner_type is the type of the arrays between the MLP's products. model_heads_type is the
+ * type of heads, from their projection through attention and back. Each is fp32 if a bias is added
+ * to its arrays. */
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
@@ -297,7 +297,7 @@ static inline kernels_type model_heads_type(const model *m) {
     return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
 
-/* The cache of keys and values: what attention needs of the earlier pieces of a text. */
+/* The cache of keys and values: what attention needs from the earlier pieces of a text. */
 
 void model_cache_lay_out(model_run *run, arena *a);
 

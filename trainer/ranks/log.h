@@ -26,7 +26,7 @@ void ranks_log(void *ctx, dcp_log_level level, const char *line);
  * calls. It passes its failure to ranks_agree, and the ranks continue only if ranks_agree returns
  * DCP_OK. */
 
-/* Collective. Each rank passes its status and, if it failed, the error that it filled. All ranks
+/* Collective. Each rank passes its status and, if it failed, the error that it filled in. All ranks
  * return the status and the message of the lowest rank that failed. The message names that rank
  * unless all failed. */
 int ranks_agree(MPI_Comm comm, int status, dcp_error *err);

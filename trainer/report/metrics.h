@@ -1,6 +1,6 @@
 /* The metrics file: one JSON object per step. Each line names its run, and a run continues only a
  * file with its own lines. A run holds a lock on the file while it writes the file. If the file has
- * lines of another run, the file is renamed first: to FILE.old.1, or if that exists to FILE.old.2,
+ * lines of another run, the file is renamed first: to FILE.old.1 or, if that exists, to FILE.old.2,
  * and so on. */
 #pragma once
 

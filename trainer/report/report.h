@@ -59,7 +59,7 @@ typedef struct run_report {
     uint64_t skipped;             /* batches in which nothing counts for the loss */
     double begin, line_at;        /* when the run began, and when the last line was written */
     double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */
-    uint64_t sent, sent_across;   /* bytes sent until the last line */
+    uint64_t sent, sent_across;   /* bytes sent up to the last line */
 } run_report;
 
 /* Collective, like all functions of run_report. Opens the metrics file and the trace's file. */

@@ -63,7 +63,7 @@ int sample_tokens_open(const sample_loaded *from, bool as_ids, sample_tokens **o
 void sample_tokens_close(sample_tokens *t); /* NULL is ignored */
 
 /* Reads the tokens of a text: its bytes, or the decimal ids that it contains. The caller frees
- * *ids, also after a failure. DCP_ERR_ARG: the text contains something that is not an id of the
+ * *ids, even after a failure. DCP_ERR_ARG: the text contains something that is not an id of the
  * model. */
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err);

@@ -14,7 +14,8 @@ uint64_t state_files_bytes(const train_state *s);
  * state. Does nothing if the folder has no such file. */
 int state_files_keep_init(train_state *s, const char *folder, const char *name, dcp_error *err);
 
-/* Collective. Gathers a whole file on every rank. *text ends with a 0; the caller frees it. */
+/* Collective. Gathers a whole file on every rank. *text ends with a NUL byte; the caller frees
+ * it. */
 int state_files_gather(const carried_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
                        dcp_error *err);
 

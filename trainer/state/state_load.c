@@ -205,7 +205,7 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     return n;
 }
 
-/* The kinds of trained parameters, by the slots that the checkpoint has of them: for each kind a
+/* The kinds of trained parameters, by the slots that the checkpoint has for them: for each kind a
  * count, the name of the first parameter, or both. */
 typedef struct slots_found {
     size_t with, thawed; /* thawed: no slots, because the saved run had frozen them */

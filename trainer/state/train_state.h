@@ -100,5 +100,6 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
 /* Appends a file of `bytes` bytes to s->files, and allocates this rank's part, which the caller
  * fills. */
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
-/* Replaces the state's files by those of the checkpoint, and allocates this rank's part of each. */
+/* Replaces the state's files with the checkpoint's files, and allocates this rank's part of
+ * each. */
 int state_adopt_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);

@@ -12,7 +12,7 @@
 #include "step/evaluate.h"
 #include "step/update.h"
 
-/* A run warns if saves wait for a slow rank: once, for as long as that rank remains slow. */
+/* A run warns if saves wait for a slow rank: only once for as long as that rank remains slow. */
 
 enum { STEP_SLOW_SAVES = 2, STEP_SLOW_QUIET = 10 };
 

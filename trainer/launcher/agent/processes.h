@@ -62,7 +62,7 @@ char *launcher_processes_describe(pid_t pid);
 
 /* Stacks (stacks.c): what processes are doing, for people who examine a run that hangs. */
 
-/* Writes to `fd`, for each process, a title, what /proc shows of each thread, and the threads'
+/* Writes to `fd`, for each process, a title, what /proc shows about each thread, and the threads'
  * stacks if gdb or eu-stack is installed and has permission. The title contains the rank unless
  * `ranks` is NULL. gdb and eu-stack may take `limit_s` per process. A process that was running
  * continues afterwards, and a stopped one remains stopped. The function waits for children of its

@@ -19,7 +19,7 @@ typedef enum launcher_request_kind {
 typedef struct launcher_request {
     launcher_request_kind what;
     int ranks;       /* of a resize: at least 1; the caller checks whether there are enough slots */
-    uint64_t client; /* to whom the answer is sent */
+    uint64_t client; /* the client to which the answer is sent */
 } launcher_request;
 
 /* Accepts requests at `path`. If `path` is NULL, accepts them at `.control` in `dir`, and makes
@@ -37,8 +37,8 @@ int launcher_control_fd(const launcher_control *control);
  * is none. */
 bool launcher_control_next(launcher_control *control, launcher_request *out);
 
-/* Sends `answer`, which is {"ok": true, ...} or {"error": "..."}, and releases it. Only releases it
- * if the client is gone. */
+/* Sends `answer`, which is {"ok": true, ...} or {"error": "..."}, and releases it. If the client is
+ * gone, only releases it. */
 void launcher_control_answer(launcher_control *control, uint64_t client, json_t *answer);
 
 /* Answers waiting requests with an error, because the run has ended, and removes the socket and the

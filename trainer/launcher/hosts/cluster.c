@@ -182,8 +182,8 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* Lifts all limits on the number of ranks and their distribution that deaths and rejections have
- * set. */
+/* Lifts all limits that deaths and rejections have set on the number of ranks and their
+ * distribution. */
 static void accept_all(launcher_cluster *c) {
     c->most = INT_MAX;
     c->refused_from = INT_MAX;

@@ -34,8 +34,8 @@ static size_t read_digits(const char *at, unsigned long *value) {
     return n;
 }
 
-/* Visits the names for a range such as "1-3" or "07", which ends at `comma`. The numbers have at
- * least as many digits as the first one. */
+/* Visits the names for a range such as "1-3" or "07", which ends at `comma`. The numbers are padded
+ * with zeros to the number of digits of the first one. */
 static int visit_range(node_visit *v, size_t length, const char *range, const char *comma,
                        const char *rest, const char *end) {
     unsigned long first, last;
@@ -90,9 +90,9 @@ static const char *end_of_name(const char *at) {
     return at;
 }
 
-/* Calls `take` with each name of a list of nodes such as "login,n[1-3,07]x[0-1]", in its order.
- * Returns -1 if the list is malformed, if it has more than `max` names, or if `take` did not return
- * 0; otherwise 0. */
+/* Calls `take` with each name of a list of nodes such as "login,n[1-3,07]x[0-1]", in the order of
+ * the list. Returns -1 if the list is malformed, if it has more than `max` names, or if `take` did
+ * not return 0; otherwise 0. */
 static int launcher_node_list_visit(const char *list, size_t max,
                                     int (*take)(void *ctx, const char *name), void *ctx) {
     node_visit v = {.left = max, .take = take, .ctx = ctx};
