@@ -131,7 +131,7 @@ static void add_places(model_run *run, const float *const *params) {
 }
 
 /* Adds the learned positions. Without packing, these are the same [length,hidden] for every sample;
- * for a text that arrives in pieces, they continue after those of earlier pieces. */
+ * for a text that arrives in pieces, they continue after the positions of earlier pieces. */
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place == NO_PLACE) return;

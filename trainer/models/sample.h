@@ -25,8 +25,8 @@ typedef struct sample_shape {
     uint64_t end;            /* the class that is predicted after the last frame */
 } sample_shape;
 
-/* AROUND: the number of positions besides those of the text's ids and of frames. HEADER: the number
- * of ids before the text itself. LEAST_TEXT: the smallest number of ids. */
+/* AROUND: the number of positions that hold neither an id of the text nor a frame. HEADER: the
+ * number of ids before the text itself. LEAST_TEXT: the smallest number of ids. */
 enum { SAMPLE_SPEECH_AROUND = 7, SAMPLE_SPEECH_HEADER = 3, SAMPLE_SPEECH_LEAST_TEXT = 4 };
 
 /* Samples, contiguous. */

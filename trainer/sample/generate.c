@@ -15,7 +15,7 @@
 #include "sample/tokens.h"
 #include <dcp/store.h>
 
-enum { PIECE = 64 }; /* tokens of the text that are computed together */
+enum { PIECE = 64 }; /* tokens of the text that are processed together */
 enum { MOST_GENERATION = 1 << 20 };
 
 typedef struct sampling {

@@ -34,7 +34,7 @@ typedef struct meta_run {
 typedef struct meta_position {
     uint64_t samples, tokens; /* samples and tokens consumed so far */
     uint64_t seed;
-    bool has_other_data;  /* the saved run had other samples, or another order of them */
+    bool has_other_data;  /* the saved run had other samples, or had them in a different order */
     bool has_raw_images;  /* the saved run did not normalize images */
     bool owes_evaluation; /* the evaluation after the step was interrupted */
 } meta_position;

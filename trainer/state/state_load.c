@@ -190,8 +190,8 @@ static const dcp_tensor *find_slot(const dcp_checkpoint *ckpt, const optim_slot 
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* Returns the number of a parameter's slots in the checkpoint, or -1 if a slot has another type or
- * shape. */
+/* Returns the number of a parameter's slots in the checkpoint, or -1 if a slot has a different type
+ * or shape. */
 static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
                        const fsdp_param *param) {
     int n = 0;

@@ -19,14 +19,16 @@ typedef struct step_result {
 } step_result;
 
 /* Collective. Advances trainer->state by one step. After a failure other than DCP_ERR_DEVICE, the
- * state is still that of the last step, because only the update at the end changes parameters and
- * the optimizer's state. DCP_ERR_DEVICE: the update itself failed, and the state is not usable. */
+ * state is still as the last step left it, because only the update at the end changes parameters
+ * and the optimizer's state. DCP_ERR_DEVICE: the update itself failed, and the state is not
+ * usable. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
 
 /* Collective. Returns true if all trained parameters are finite numbers. */
 bool step_state_is_finite(const trainer *t);
 
 /* If a device computes, sets the timeline's seconds of forward passes, backward passes and updates
- * to the time that the device needed for those that it has completed. Does not wait. step_update
- * calls this function at its end, when the device has completed everything except the update. */
+ * to the time that the device needed for the passes and updates that it has completed. Does not
+ * wait. step_update calls this function at its end, when the device has completed everything except
+ * the update. */
 void step_collect_device_times(trainer *t);

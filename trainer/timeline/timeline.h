@@ -58,8 +58,8 @@ void timeline_free(timeline *tl);
 
 /* Records a piece of work that has ended. tl may be NULL. */
 void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
-/* Sets the total seconds of a kind of work to those that a device has spent on it since the start,
- * by the device's clock. The thread's own time only covers the requests to the device. */
+/* Sets the total seconds of a kind of work to the seconds that a device has spent on it since the
+ * start, by the device's clock. The thread's own time only covers the requests to the device. */
 void timeline_set_device(timeline *tl, timeline_kind kind, double seconds);
 /* Records a piece of work of libdcp, with times on CLOCK_MONOTONIC. */
 void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin, double end);

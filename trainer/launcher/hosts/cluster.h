@@ -31,7 +31,7 @@ typedef struct launcher_cluster_options {
     launcher_on_failure on_failure;
 } launcher_cluster_options;
 
-/* Levels of slots. A start uses the slots of a level only if those of the levels before it do not
+/* Levels of slots. A start uses the slots of a level only if the slots of the earlier levels do not
  * suffice. */
 typedef enum slot_level {
     LEVEL_SOUND,
@@ -61,7 +61,8 @@ typedef struct launcher_cluster {
     int goal;          /* the desired number of ranks */
     int most;          /* a limit on the ranks: how many were left after deaths; INT_MAX: none */
     int refused_from;  /* the least number that the ranks rejected; INT_MAX: none */
-    bool distributes_evenly; /* spread ranks evenly, because they rejected another distribution */
+    bool distributes_evenly; /* spread ranks evenly, because they rejected a different
+                                distribution */
     bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number of
                                 ranks was left to try */
     bool resized;            /* a resize has set the goal */
