@@ -1,4 +1,4 @@
-"""torchtitan's checkpoints, since version 0.3, as steps of a libdcp store.
+"""Saves the checkpoints of torchtitan 0.3 and later as steps of a libdcp store.
 
 In the function of a ``config_registry`` that makes the trainer's configuration::
 
@@ -46,7 +46,7 @@ _LEAST_ROOM = 4096
 
 
 def _to_json(value: Any) -> Any:
-    """Represents tuples, and keys that are not texts, which torchtitan's loaders have."""
+    """Represents tuples, and keys that are not strings; JSON has neither, but the states of torchtitan's loaders do."""
     if isinstance(value, tuple):
         return {_TUPLE: [_to_json(inner) for inner in value]}
     if isinstance(value, list):
@@ -71,7 +71,7 @@ def _from_json(value: Any) -> Any:
 
 
 class _Unpickled:
-    """A data loader whose state JSON can represent: torchtitan's class returns a pickle of what it inherits."""
+    """A data loader whose state JSON can represent: torchtitan's class returns its base class's state as a pickle."""
 
     def __init__(self, dataloader: Any) -> None:
         pickling = _data.ParallelAwareDataloader
@@ -108,8 +108,8 @@ class _Rows(Loader):
         return self.loader.source  # type: ignore[attr-defined]
 
     def needs(self) -> int:
-        """The bytes of the state as JSON, without tensors; 0 if JSON cannot represent it, which the save reports to all
-        ranks."""
+        """The size of the state as JSON, without tensors, in bytes; 0 if JSON cannot represent the state: then the save
+        reports this error on all ranks."""
         try:
             text, arrays = self._text()
         except (TypeError, ValueError):
@@ -130,8 +130,8 @@ class _Rows(Loader):
 
 
 class _Optimizers:
-    """torchtitan's container of optimizers, whose flat names are ``state.<parameter>.<moment>`` and
-    ``param_groups.<parameter>.<option>``, as torch's get_state_dict names one optimizer's state."""
+    """torchtitan's container of optimizers. Its state has flat names, ``state.<parameter>.<moment>`` and
+    ``param_groups.<parameter>.<option>``, like those that torch's get_state_dict gives to one optimizer's state."""
 
     def __init__(self, container: Stateful) -> None:
         self._container = container
@@ -173,8 +173,8 @@ class _Optimizers:
         return found
 
     def restore(self, groups: Iterable[Mapping[str, Any]]) -> None:
-        """Called after the moments were loaded in place: gives the options to the optimizers, which may do more with
-        them."""
+        """Gives the options to the optimizers, which may process them further. Called after the moments were loaded in
+        place."""
         for group in groups:
             for parameter in group["params"]:
                 for option in self._options.get(parameter, {}).keys() & group.keys():
@@ -197,8 +197,8 @@ def _number(value: Any) -> Any:
 
 
 def _as_before(value: Any, before: Any) -> Any:
-    """Converts a value to the type that it had before it was saved: JSON has neither tuples nor tensors, such as a
-    learning rate that a compiled step reads."""
+    """Converts a value to the type that it had before it was saved, if that was a tuple or a tensor (such as a learning
+    rate that a compiled step reads): JSON has neither."""
     if isinstance(before, tuple):
         return tuple(value)
     return torch.full_like(before, value) if isinstance(before, torch.Tensor) else value
@@ -209,11 +209,12 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     A step is ``<dump_folder>/<folder>/step-00000500``, with the tensors ``/model/<parameter>``,
     ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, one row per data-parallel rank; the rest is in its
-    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism. The data loader's state does
-    on as many data-parallel ranks as it was saved on, and on others if it shows which samples were read
-    (:class:`libdcp.Loader`), or if the data loader has a method ``reshard(states, rank, size)`` that converts it.
+    JSON, and nothing is pickled. A step loads on any number of ranks and with any parallelism. The data loader's state
+    loads on as many data-parallel ranks as have saved it. It also loads on a different number if it shows which samples
+    were read (:class:`libdcp.Loader`), or if the data loader has a method ``reshard(states, rank, size)`` that converts
+    it.
 
-    Built by :meth:`Config.build`, as torchtitan does; collective.
+    Build it with :meth:`Config.build`, as torchtitan does; collective.
 
     Raises:
         libdcp.Error: the same on all ranks; older steps are not changed.
@@ -222,11 +223,11 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     @dataclass(kw_only=True, slots=True)
     class Config(_base.BaseCheckpointManager.Config):  # type: ignore[misc]
-        """torchtitan's settings of checkpoints; remote folders are refused."""
+        """torchtitan's checkpoint settings; remote folders are refused."""
 
         async_mode: Literal["disabled", "async"] = "disabled"
-        """Whether a save returns when the step is durable, or continues in the background of the training; the
-        optimizer's step then waits until the memory was copied or written."""
+        """Whether a save returns once the step is durable, or continues in the background while training goes on; the
+        optimizer's step then waits until the save has copied or written the memory."""
 
         def __post_init__(self) -> None:
             _base.BaseCheckpointManager.Config.__post_init__(self)
@@ -264,7 +265,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
             step = self._newest() if step == -1 else step
             if step >= 0:  # 0 is a seed checkpoint
                 path = store.step_path(self.folder, step)
-                self._refuse_foreign(path)  # its name from step 10,000,000 on is that of torchtitan's own manager, too
+                self._refuse_foreign(path)  # from step 10,000,000 on, torchtitan's own manager uses the same name
                 self._load_from(path, step, model_only=step == 0)
                 return True
             self._refuse_foreign(os.path.join(self.folder, "step-*"))
@@ -283,7 +284,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return True
 
     def _load_hugging_face(self, path: str | None) -> None:
-        """Loads the model's weights under their names in Hugging Face's files, with torch's reader of these."""
+        """Loads the model's weights under their names in Hugging Face's files, with torch's reader of such files."""
         path = path or getattr(self._adapter, "hf_assets_path", None)
         if self._adapter is None or not path:
             raise ValueError("checkpoint.initial_load_in_hf: needs a model with a state dict adapter, and "
@@ -295,7 +296,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         self.states[MODEL].load_state_dict(self._adapter.from_hf(theirs))
 
     def _load_from(self, path: str, step: int | None, *, model_only: bool) -> None:
-        """Loads a checkpoint; ``step``: it is this step of the run's own folder, from which the run continues."""
+        """Loads a checkpoint. If ``step`` is not None, this is that step of the run's own folder, and the run continues
+        from it."""
         _log.info(f"Loading the checkpoint {path}.")
         excluded = self.states.keys() - {MODEL} if model_only else set(self.config.exclude_from_loading)
         state, optimizers = self._state(self.states.keys() - excluded)
@@ -344,7 +346,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     def _save_hugging_face(self, step: int) -> None:
         """Writes the model under its names in Hugging Face's files into ``<folder>/step-N``, as torchtitan's own
-        manager does, and replaces what is there. Without config.json, which torchtitan does not have."""
+        manager does, and replaces anything that is there. Writes no config.json, which torchtitan does not have."""
         out, work = self._exports_to(step), os.path.join(self.folder, f".hf-step-{step}")
         theirs = self._adapter.to_hf(self._exported())
         split = getattr(self._adapter, "fqn_to_index_mapping", None) or _hf_export.ONE_FILE
@@ -372,8 +374,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         _log.info(f"Saved the model as the Hugging Face folder {out}.")
 
     def _exports_to(self, step: int) -> str:
-        """torchtitan's name for a step. From step 10,000,000 on this would also be libdcp's: so a folder there would count as
-        a step, and might replace one."""
+        """torchtitan's path for a step. From step 10,000,000 on, libdcp uses the same path, so an exported folder would
+        count as a step and might replace one: then "-hf" is appended to the path."""
         path = os.path.join(self.folder, f"step-{step}")
         return f"{path}-hf" if os.path.basename(path) == os.path.basename(store.step_path("", step)) else path
 
@@ -384,7 +386,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return first or last_step or step % self.config.interval == 0
 
     def _state(self, keys: Iterable[str]) -> tuple[dict[str, Any], _Optimizers | None]:
-        """What is saved or loaded, one section per key; with it the optimizers, if they are included."""
+        """Returns what is saved or loaded, one section per key, and the optimizers if they are included."""
         found: dict[str, Any] = {}
         optimizers = None
         for key in sorted(keys):
@@ -399,7 +401,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return found, optimizers
 
     def _make_room(self, state: Mapping[str, Any]) -> None:
-        """All rows of the data loader's state get the same length, if possible their previous one. Collective."""
+        """Gives all rows of the data loader's state the same length, if possible the previous one. Collective."""
         if DATALOADER in state:
             rows = state[DATALOADER]["state"]
             needed = torch.tensor(rows.needs(), device="cpu")
@@ -419,8 +421,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return int(newest)
 
     def _refuse_foreign(self, pattern: str) -> None:
-        """Raises ValueError if there is a checkpoint of torch.distributed.checkpoint: the run would ignore its existing
-        steps and start anew."""
+        """Raises ValueError if there is a checkpoint of torch.distributed.checkpoint: otherwise the run would ignore
+        its existing steps and start anew."""
         for path in glob.glob(os.path.join(pattern, ".metadata")):
             raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert it by "
                              "python -m libdcp.convert, or load and save it by torchtitan's own manager")
@@ -435,7 +437,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
             self.save_future.fence()
 
     def _wait_for_saving(self) -> None:
-        assert self.save_future is not None  # by the base class
+        assert self.save_future is not None  # ensured by the base class
         saving, self.save_future = self.save_future, None
         saving.wait()
 

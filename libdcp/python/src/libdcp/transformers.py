@@ -1,4 +1,4 @@
-"""Checkpoints of the Trainer of Hugging Face transformers as steps of a libdcp store::
+"""Saves the checkpoints of Hugging Face transformers' Trainer as steps of a libdcp store::
 
     trainer = Trainer(model, args, callbacks=[libdcp.transformers.CheckpointCallback("checkpoints")], ...)
     trainer.train(resume_from_checkpoint=True)
@@ -48,11 +48,11 @@ class _Resumed:
     """A step from which the Trainer continues.
 
     Attributes:
-        step: its number in the store; None: it is elsewhere, at the path.
-        may_fall_back: an older step is used if it is damaged.
-        has_rest: it has more than the model and the Trainer's state.
-        random: the generators of random numbers that were loaded.
-        folder: with trainer_state.json, which the Trainer reads there.
+        step: the step's number in the store; None: the step is elsewhere, at ``path``.
+        may_fall_back: if this step is damaged, an older one is used.
+        has_rest: the step contains more than the model and the Trainer's state.
+        random: the states of the random number generators that were loaded.
+        folder: a temporary folder, from which the Trainer reads trainer_state.json.
     """
 
     step: int | None
@@ -64,7 +64,7 @@ class _Resumed:
     folder: Any = None
 
     def load(self, store: Store, state: dict[str, Any], only: str | None = None) -> dict[str, Any]:
-        """Loads it as the one from which the store continues. Collective."""
+        """Loads the step, and makes the store continue from it. Collective."""
         try:
             if self.step is not None:
                 return store.load(state, step=self.step, only=only)
@@ -78,27 +78,30 @@ class _Resumed:
 
 
 class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
-    """Saves and resumes a Trainer by libdcp, in one process, under DDP and under FSDP2.
+    """Saves and resumes a Trainer with libdcp, in a single process, under DDP, or under FSDP2.
 
-    The Trainer decides as always when to save (``save_strategy``, ``save_steps``), how many steps remain
-    (``save_total_limit``), and which is the best one (``metric_for_best_model``, ``load_best_model_at_end``), but writes
-    no folders ``checkpoint-N`` of its own. Step N is the state after N updates: ``/model/<parameter>``,
-    ``/optimizer/<moment>/<parameter>`` and each rank's generators of random numbers; its JSON has the scheduler, the
-    gradient scaler, the model's configuration, and in "trainer_state" what the Trainer writes to trainer_state.json.
+    As always, the Trainer decides when to save (``save_strategy``, ``save_steps``), how many steps to keep
+    (``save_total_limit``), and which is the best one (``metric_for_best_model``, ``load_best_model_at_end``), but it
+    writes no ``checkpoint-N`` folders of its own. Step N is the state after N updates: ``/model/<parameter>``,
+    ``/optimizer/<moment>/<parameter>`` and the states of each rank's random number generators; its JSON has the
+    scheduler, the gradient scaler, the model's configuration and, in "trainer_state", what the Trainer would write to
+    trainer_state.json.
 
-    ``train(resume_from_checkpoint=True)`` continues from the newest step that is not damaged, on any number of ranks; a
-    path is that of a step, or of a directory of steps. A folder that the Trainer itself has written is resumed by the
-    Trainer, and True means one in ``output_dir`` while there are no steps; the next save is a step.
+    ``train(resume_from_checkpoint=True)`` continues from the newest step that is not damaged, on any number of ranks. A
+    path can be that of a step, of a directory of steps, or of a folder that the Trainer itself has written, from which
+    the Trainer then resumes. As long as there are no steps, True means such a folder in ``output_dir``. The next save
+    is a step even then.
 
     Args:
-        store_or_dir: a directory of steps, which ``train`` holds until its end; or a :class:`libdcp.Store`, whose own
-            ``keep`` takes the place of ``save_total_limit``; one of a list of stores cannot keep the best step, nor
-            take a path to resume from.
+        store_or_dir: a directory of steps, which ``train`` keeps open until it ends; or a :class:`libdcp.Store`, whose
+            own ``keep`` takes the place of ``save_total_limit``. With a store that is a list of stores, the best step
+            cannot be kept, and training cannot be resumed from the path of a step.
         save_async: a save returns once the state is copied; the next save, or the end of ``train``, raises its failure.
         copy_bytes: see :func:`libdcp.save_async`.
-        options: of saves, see :func:`libdcp.save`.
+        options: the options of saves; see :func:`libdcp.save`.
 
-    While the best step is older than ``save_total_limit`` others, one more than these may exist until the next save.
+    While ``save_total_limit`` steps are newer than the best step, one step more than this limit may exist until the
+    next save.
     """
 
     def __init__(self, store_or_dir: Store | Path, *, save_async: bool = True, copy_bytes: int | None = None,
@@ -153,7 +156,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._steps.save(state.global_step, saved, config and {"model": json.loads(config.to_json_string())})
 
     def _keep_best(self, store: Store, state: Any, limit: int | None) -> None:
-        """Protects the best step, and removes others instead of it. Collective."""
+        """Protects the best step from removal, and removes other steps instead. Collective."""
         if state.best_model_checkpoint is None:
             return
         self._steps.wait()
@@ -182,12 +185,12 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
                         "scheduler begin anew", trainer.state.global_step)
 
     def load_nothing(self, own: Own, trainer: Any, *args: Any, **kwargs: Any) -> None:
-        """Takes the place of methods that load a part."""
+        """Takes the place of methods that each load a part of the state."""
         if self._resumed is None:
             own(trainer, *args, **kwargs)
 
     def load_random(self, own: Own, trainer: Any, checkpoint: str | None) -> None:
-        """Takes the place of ``_load_rng_state``, which comes after batches were skipped."""
+        """Takes the place of ``_load_rng_state``, which the Trainer calls after it has skipped batches."""
         if self._resumed is None:
             own(trainer, checkpoint)
         else:
@@ -216,7 +219,7 @@ def _refuse_others(trainer: Any) -> None:
 
 
 def _check_list(store: Store, args: Any, resume_from_checkpoint: str | bool | None) -> None:
-    """Refuses what needs a step's path if the store is a list."""
+    """If the store is a list, refuses everything that needs the path of a step."""
     if is_directory(store):
         return
     if args.load_best_model_at_end or args.metric_for_best_model:
@@ -231,7 +234,7 @@ def _is_trainers(path: str) -> bool:
 
 
 def _step_of(store: Store, path: str) -> int:
-    """The number of a step of the store; -1 if the path is not that of one."""
+    """The number of the store's step at ``path``; -1 if the path is not that of a step of the store."""
     name = os.path.basename(os.path.realpath(path))
     number = name.removeprefix("step-")
     if not number.isdigit() or os.path.realpath(path) != os.path.realpath(store.path(int(number))):
@@ -240,7 +243,7 @@ def _step_of(store: Store, path: str) -> int:
 
 
 def _candidates(store: Store, given: str | bool | None) -> list[_Resumed]:
-    """The steps from which to continue, by preference; none: the Trainer decides."""
+    """The steps from which to continue, in order of preference. If there are none, the Trainer decides."""
     if not given or given is not True and _is_trainers(given):
         return []
     if given is not True and os.path.realpath(given) != os.path.dirname(os.path.realpath(store.path(0))):
@@ -252,7 +255,7 @@ def _candidates(store: Store, given: str | bool | None) -> list[_Resumed]:
 
 
 def _prepare(store: Store, resumed: _Resumed) -> None:
-    """Reads what the Trainer needs to know first. Collective."""
+    """Reads the Trainer's state, which the Trainer needs first. Collective."""
     members = resumed.load(store, {_STATE: {}}, only=f"/{_STATE}/*").get(_names.OBJECTS, {})
     if _STATE not in members:
         raise Error(f"{resumed.path or resumed.step}: no step of libdcp.transformers: it has no {_STATE}",
@@ -270,7 +273,8 @@ def _prepare(store: Store, resumed: _Resumed) -> None:
 
 
 def _trainer_state(trainer: Any) -> Any:
-    """What trainer_state.json would contain; of the best step's path only the name, since directories may be moved."""
+    """What trainer_state.json would contain, but with only the name of the best step instead of its path, since
+    directories may be moved."""
     own = [callback for callback in [*trainer.callback_handler.callbacks, trainer.control]
            if isinstance(callback, _callbacks.ExportableState)]
     trainer.state.stateful_callbacks = _callbacks.TrainerState(stateful_callbacks=own).stateful_callbacks
@@ -303,7 +307,8 @@ _REPLACED: dict[str, Own] = {"train": CheckpointCallback.train, "_save_checkpoin
 
 @functools.cache
 def _use_callbacks() -> None:
-    """A callback is not told of loads, and cannot replace saves: the Trainer's methods that do these ask it first."""
+    """Makes the Trainer's methods that save and load ask the callback first: otherwise a callback is not notified of
+    loads, and cannot replace saves."""
     for name, method in _REPLACED.items():
         if not hasattr(_transformers.Trainer, name):
             raise ImportError(f"libdcp.transformers: the Trainer of transformers {_transformers.__version__} has no {name}")
