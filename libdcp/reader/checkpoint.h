@@ -27,7 +27,7 @@ typedef struct reader_dataset {
     const format_row *row;
     const uint64_t *crcs;  /* checksums of its blocks; NULL: not read yet (view.h) */
     uint64_t first_block;  /* number of blocks in the tensor's preceding datasets */
-    uint64_t known_blocks; /* number of blocks in the preceding datasets of the reader_datasets */
+    uint64_t known_blocks; /* number of blocks in the datasets before it in its reader_datasets */
 } reader_dataset;
 
 /* Datasets of one tensor, either all or those near some boxes, sorted by their starts on the
@@ -43,7 +43,7 @@ typedef struct reader_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
     size_t n_datasets;
-    reader_dataset *datasets;    /* all; NULL: none or not yet on this rank (view.h) */
+    reader_dataset *datasets;    /* all of them; NULL: none or not yet on this rank (view.h) */
     const uint64_t *const *rows; /* their packed rows (packed.h), in the same order; or NULL */
     uint32_t sweep;
     uint64_t longest; /* length of the longest dataset on dimension `sweep` */

@@ -10,7 +10,7 @@
 #include "reader/checkpoint.h"
 #include "reader/packed.h"
 
-#define READY_BYTES ((uint64_t)2 << 20) /* room for the first messages: some thousand rows */
+#define READY_BYTES ((uint64_t)2 << 20) /* room for the first messages: a few thousand rows */
 
 int reader_alltoall_make(reader_alltoall *alltoall, dcp_comm *comm, dcp_error *err) {
     size_t ranks = (size_t)comm->size;
@@ -124,7 +124,7 @@ static int take_row(const dcp_checkpoint *ckpt, const reader_tensor *t, const fo
         format_index_decode_row(found->bytes, &file->ub, file->path, path, &box, &row, err);
     if (status) return status;
     size_t length = format_index_tensor_path(path);
-    if (length != strlen(t->tensor.path)) return DCP_OK; /* a row of another tensor, as "/a@b" */
+    if (length != strlen(t->tensor.path)) return DCP_OK; /* another tensor's row, such as "/a@b" */
     if (row.tensor.dtype != t->tensor.dtype || row.tensor.ndim != t->tensor.ndim ||
         memcmp(row.tensor.shape, t->tensor.shape, 8ULL * t->tensor.ndim))
         return reader_join_fail_shape(ckpt, t->tensor.path, err);

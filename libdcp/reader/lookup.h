@@ -14,7 +14,7 @@ typedef struct reader_alltoall {
     comm_buffer out, in;             /* `in` is aligned to 8 bytes */
 } reader_alltoall;
 
-/* Must be freed whether or not it succeeds. */
+/* *alltoall must be freed whether or not the call succeeds. */
 int reader_alltoall_make(reader_alltoall *alltoall, dcp_comm *comm, dcp_error *err);
 
 static inline void reader_alltoall_count(reader_alltoall *alltoall, int rank, uint64_t words) {

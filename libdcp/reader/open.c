@@ -210,9 +210,9 @@ static int take_found(dcp_checkpoint *ckpt, const comm_buffer *message, const fo
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Collective; called when opening has ended with `status`, which it returns unless it fails itself.
- * Sets *moved to true if the step is gone on some rank, so the ranks have to search again. `ckpt`
- * is NULL on a rank that lacked memory. */
+/* Collective; called when opening has ended with `status`, which this function returns unless it
+ * fails itself. Sets *moved to true if the step is gone on some rank, so the ranks have to search
+ * again. `ckpt` is NULL on a rank that lacked memory. */
 static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
                                dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);

@@ -150,8 +150,8 @@ void reader_packed_decode(const dcp_checkpoint *ckpt, const uint64_t *row, reade
     look_at_row(row, core_box_dims(ckpt->tensors[reader_packed_tensor(row)].tensor.ndim), out);
 }
 
-/* Returns true if the box lies in its tensor, and its bytes have the box's size and lie in the
- * file. */
+/* Returns true if the row's box lies in its tensor, and the row's bytes have the size of the box
+ * and lie in the file. */
 static bool is_sound(const dcp_checkpoint *ckpt, const reader_packed *p) {
     const reader_tensor *t = &ckpt->tensors[p->tensor];
     const uint64_t file_bytes = ckpt->files[p->file].ub.file_bytes;

@@ -9,8 +9,8 @@
 
 /* Computing the checksum of a tensor from the checksums of its datasets. */
 
-/* Returns true if each dataset is contiguous in the tensor, for example cut on dimension 0. Only
- * then do the datasets' checksums determine the tensor's. */
+/* Returns true if each dataset is contiguous in the tensor, for example because the tensor is cut
+ * on dimension 0. Only then do the datasets' checksums determine the tensor's. */
 bool reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
 /* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs

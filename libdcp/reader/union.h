@@ -32,7 +32,7 @@ typedef struct reader_own_files {
      * reads no file */
     size_t first;
     reader_names names;
-    comm_buffer rows; /* packed; they number the tensors as `names` does */
+    comm_buffer rows; /* packed; in them, a tensor has its number in `names` */
     /* two files differ in a tensor's shape; reported only if no other failure occurs */
     int clash;
     dcp_error clash_error;
@@ -43,14 +43,14 @@ static inline bool reader_reads_file(const dcp_checkpoint *ckpt, size_t f) {
     return ckpt->files[f].reader == ckpt->comm->rank;
 }
 
-/* Adds the tensor to `names`, which may be this rank's own or those from other ranks; records a
- * clash. */
+/* Adds the tensor to `names`, which may be this rank's own names or those that it received; records
+ * a clash. */
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err);
 
 /* Collective; begins with comm_agree of `status`. Gives the checkpoint the tensors of all files,
- * sorted by path, and the first file's meta, with which all others must agree. *own_status is this
- * rank's status afterwards; the ranks have not agreed on it yet. */
+ * sorted by path, and the first file's meta, with which the metas of all other files must agree.
+ * *own_status is this rank's status afterwards; the ranks have not agreed on it yet. */
 int reader_union_make(reader_own_files *own, int status, int *own_status, dcp_error *err);
 
 /* Opens a step of shards: completes a checkpoint that already has its files, with their readers and

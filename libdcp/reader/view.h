@@ -11,14 +11,14 @@
  * datasets exist only between reader_view_open and reader_view_close. */
 
 /* Makes a view of all datasets, which are always open. Requires READER_ROWS_HERE. Not collective.
- * Must be freed whether or not it succeeds. */
+ * *out must be freed whether or not the call succeeds. */
 int reader_view_local(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
 /* Requests the datasets near the n boxes of `wants`, and sorts `wants` by tensor. Requires rows at
  * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
  * no file. *own is this rank's status after it has received the answers; the ranks have not agreed
  * on it yet. If this rank has copies of all rows, or is the only rank, the call does not
- * communicate, and *own is its only status. The view must be freed whether or not it succeeds. */
+ * communicate, and *own is its only status. *out must be freed whether or not the call succeeds. */
 int reader_view_request(dcp_checkpoint *ckpt, int status, reader_request *wants, size_t n,
                         reader_view *out, int *own, dcp_error *err);
 
@@ -31,7 +31,7 @@ int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
                        const uint64_t *asked_bytes, comm_buffer *out, uint64_t *out_bytes,
                        dcp_error *err);
 /* Makes a view from the homes' answers, which are in rank order, and takes ownership of their
- * memory. Must be freed whether or not it succeeds. */
+ * memory. *out must be freed whether or not the call succeeds. */
 int reader_view_unpack(dcp_checkpoint *ckpt, comm_buffer *answers, reader_view *out,
                        dcp_error *err);
 

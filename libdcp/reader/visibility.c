@@ -57,7 +57,7 @@ static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. Returns DCP_ERR_CORRUPT if no rank sees some of the v->shards files. */
+/* Collective. Returns DCP_ERR_CORRUPT if any of the v->shards files is seen by no rank. */
 static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     int status = comm_agree(comm, look(v, comm->rank, comm->size, err), err);
     if (!status) status = comm_allreduce(comm, v->readers, v->n, DCP_REDUCE_MIN, err);

@@ -17,9 +17,10 @@ typedef struct reader_visibility {
 } reader_visibility;
 
 /* Collective. Finds the step that dcp_checkpoint_open_private opens, and decides which rank reads
- * each of its files. Each rank passes its own path. Must be freed whether or not it succeeds.
- * Returns DCP_ERR_CORRUPT if a step's folder was given and one of its files is seen by no rank, and
- * DCP_ERR_NOT_FOUND if the directories have no step whose files are all seen. */
+ * each of its files. Each rank passes its own path. *out must be freed whether or not the call
+ * succeeds. Returns DCP_ERR_CORRUPT if a step's folder was given and one of its files is seen by no
+ * rank. Returns DCP_ERR_NOT_FOUND if directories were given and this is the case for each of their
+ * steps. */
 int reader_visibility_find(dcp_comm *comm, const char *own_path, reader_visibility *out,
                            dcp_error *err);
 

@@ -1,4 +1,4 @@
-/* A redundancy file consists of a page of header, the table of its blocks' checksums padded to
+/* A redundancy file consists of a header of one page, the table of its blocks' checksums padded to
  * whole pages, and the strips. Nothing in it is used until the header's own checksum is known to be
  * right. */
 #include "redundancy/parity.h"

@@ -47,8 +47,8 @@ uint64_t redundancy_parity_set_part(const parity_member *member);
 void redundancy_parity_shard_name(char *name, uint64_t number, int world);
 void redundancy_parity_file_name(char *name, redundancy_kind kind, uint64_t number, int world);
 
-/* Parses the name of a shard, for which *kind is REDUNDANCY_NONE, or of a redundancy file. Returns
- * true, or false for other names. */
+/* Parses the name of a shard (*kind is then REDUNDANCY_NONE) or of a redundancy file. Returns false
+ * for any other name. */
 bool redundancy_parity_name_read(const char *name, redundancy_kind *kind, uint64_t *number,
                                  int *world);
 
@@ -68,8 +68,8 @@ int redundancy_parity_check_payload(const parity_header *h, int fd, const char *
                                     const redundancy_reader *reader, dcp_error *err);
 
 /* Reads every byte of the redundancy files in a step's folder, and checks that names, step and
- * headers agree. A folder without redundancy files is no failure. Not collective. Reports damage to
- * `reader`, and returns other failures. */
+ * headers agree. It is not an error if a folder has no redundancy files. Not collective. Reports
+ * damage to `reader`, and returns other failures. */
 int redundancy_parity_verify(const char *folder, const redundancy_reader *reader, dcp_error *err);
 
 /* Returns the total size of the redundancy files in a folder; 0 if the folder can't be read. */

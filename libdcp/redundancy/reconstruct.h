@@ -3,15 +3,15 @@
 
 #include "redundancy/survey.h"
 
-/* Returns the largest n such that any n failure domains may be lost, and the step can still be
- * rebuilt from its files at their present places. Returns the same on all ranks, without
+/* Returns the largest n such that the step can still be rebuilt after the loss of any n failure
+ * domains, with its files at their present places. Returns the same result on all ranks, without
  * communication. This is the number that the step was saved for, unless files were rebuilt in
  * domains that have files of other members of the same group. Returns 0 if the step can't even be
  * rebuilt now. */
 int redundancy_losses_survived(const redundancy_survey *survey);
 
-/* Writes all lost shards and redundancy files again, byte by byte as they were saved. Each file has
- * a temporary name until its checksum is checked and the file is durable. Collective.
+/* Writes all lost shards and redundancy files again, with exactly the bytes that were saved. Each
+ * file has a temporary name until its checksum is checked and the file is durable. Collective.
  *
  *   survey  must have read every byte; afterwards it contains the places of the rebuilt files
  *   folder  where this rank puts the files that it rebuilds. The folder is made if it is missing;

@@ -3,9 +3,9 @@
  * First each rank lists the files in the folders that it sees. A file that cannot be read is not
  * used, and neither is one with wrong bytes. If the other files do not suffice, an unread file is
  * reported as an error, not as damage. Folders may hold redundancy files of several saves, so the
- * ranks then elect the save that most of them vote for. Then one intact copy of each file is
- * chosen. A rank that finds its chosen copy damaged withdraws it, and the choice is repeated until
- * no copy is withdrawn. */
+ * ranks then elect the save with the most votes. Then one intact copy of each file is chosen. A
+ * rank that finds its chosen copy damaged withdraws it, and the choice is repeated until no copy is
+ * withdrawn. */
 #include "redundancy/survey.h"
 
 #include <fcntl.h>
@@ -147,7 +147,7 @@ static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err)
     return DCP_OK;
 }
 
-/* Fills in step, set, world, kind and lost from the save that gets the most votes of all ranks'
+/* Fills in step, set, world, kind and lost from the save that gets the most votes from all ranks'
  * files. Collective. Returns DCP_ERR_NOT_FOUND if no rank has found a usable redundancy file. */
 static int elect_save(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t size = (size_t)comm->size;
@@ -347,9 +347,9 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
-/* Returns the rank's distance from the rank whose number is `file` modulo the world size. Of the
- * ranks that have the file, the one with the smallest distance reads it, which distributes the
- * work. */
+/* Returns the rank's distance from the rank whose number is `file` modulo the world size. To
+ * distribute the work, a file is read by the rank with the smallest distance among those that have
+ * it. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;

@@ -1,6 +1,6 @@
-/* The survey of the files that are left of a step that was saved with redundancy. The survey is the
- * same on all ranks, except for paths. Files are numbered: shard f is file f, and its redundancy
- * file is file world + f. */
+/* A survey of the remaining files of a step that was saved with redundancy. It is the same on all
+ * ranks, except for paths. Files are numbered: shard f is file f, and its redundancy file is file
+ * world + f. */
 #pragma once
 
 #include <stdbool.h>
@@ -68,17 +68,17 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
  *               file counts as lost; 0: only sizes and headers are checked, which is quick
  *
  * Lost files are not a failure here. Returns DCP_ERR_NOT_FOUND if no rank sees an intact redundancy
- * file. Files that could not be read for another reason than damage are not used. Returns
+ * file. Files that could not be read for a reason other than damage are not used. Returns
  * DCP_ERR_IO if that leaves no redundancy file. */
 int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t domain,
                            int every_byte, redundancy_survey **out, dcp_error *err);
 
 void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */
 
-/* Returns DCP_OK if the step is complete or can be rebuilt. Returns the same on all ranks, without
- * communication. If the step can't be rebuilt, returns DCP_ERR_CORRUPT if files are damaged and
- * DCP_ERR_NOT_FOUND otherwise; the message names the group, its lost members and how many may be
- * lost. DCP_ERR_IO: the step may be complete, but some of its files could not be read. */
+/* Returns DCP_OK if the step is complete or can be rebuilt. Returns the same result on all ranks,
+ * without communication. If the step can't be rebuilt, returns DCP_ERR_CORRUPT if files are damaged
+ * and DCP_ERR_NOT_FOUND otherwise; the message names the group, its lost members and how many may
+ * be lost. DCP_ERR_IO: the step may be complete, but some of its files could not be read. */
 int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
 /* Counts the shards and the redundancy files that can't be used; either pointer may be NULL. */
