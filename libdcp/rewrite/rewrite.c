@@ -66,8 +66,9 @@ static int add_tensor(rewrite *w, const reader_tensor *t, const dcp_rewrite_opti
     return status;
 }
 
-/* Returns how many boxes this rank writes at most, of all tensors. `mine` is how many files it
- * writes at most; each of them has at least one box per tensor. */
+/* Returns an upper bound on the number of boxes that this rank writes, for all tensors together.
+ * `mine` is an upper bound on the number of files that it writes; each of them has at least one box
+ * per tensor. */
 static size_t count_cut_boxes(const rewrite *w, const dcp_rewrite_options *o, int shards,
                               size_t mine) {
     size_t n = w->from->n_tensors * mine;

@@ -7,8 +7,8 @@
 #include "save/image.h"
 
 /* Allocates memory for `boxes` boxes. memory_bytes limits the memory for tensor data that is being
- * moved; each batch uses a fourth of it (move.c). Not collective. Must be freed whether or not it
- * succeeds. Leaves w->from and w->view unchanged. */
+ * moved; each batch uses a fourth of it (move.c). Not collective. *w must be freed whether or not
+ * the call succeeds. Leaves w->from and w->view unchanged. */
 int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err);
 
 /* Adds a box of the tensor; this rank writes the box. `as` is the number of the shard; -1: the file

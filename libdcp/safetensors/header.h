@@ -23,8 +23,8 @@ typedef int (*safetensors_visit)(void *ctx, const char *name, safetensors_value 
 
 /* Calls `visit` for each member of the object `text`, in order, until one call fails. `what` begins
  * every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name may occur
- * again. Checks only the brackets of values, which may be at most 64 deep; safetensors_value_parse
- * checks the rest. Returns DCP_ERR_CORRUPT if the text is not an object. */
+ * more than once. Checks only the brackets of values, which may be at most 64 deep;
+ * safetensors_value_parse checks the rest. Returns DCP_ERR_CORRUPT if the text is not an object. */
 int safetensors_members_visit(const char *what, safetensors_value text, safetensors_visit visit,
                               void *ctx, dcp_error *err);
 

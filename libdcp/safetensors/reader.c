@@ -1,10 +1,10 @@
 /* Reads safetensors: one file, or a folder of files with model.safetensors.index.json.
  *
- * A bounded number of a folder's files is open at a time (io/descriptors.h); a file must not change
- * after it was first opened. A reader's entries are sorted by name over all files, and each lies
- * within its file. Names are not trusted until they have been checked. After the check, a name is
- * assumed to lead to the same file when it is opened: anyone who can exchange the file in between
- * can write into the folder anyway. */
+ * Only a bounded number of a folder's files are open at a time (io/descriptors.h); a file must not
+ * change after it was first opened. A reader's entries are sorted by name over all files, and each
+ * lies within its file. Names are not trusted until they have been checked. After the check, a name
+ * is assumed to lead to the same file when it is opened: anyone who can exchange the file in
+ * between can write into the folder anyway. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -27,7 +27,7 @@ typedef struct save_context {
     save_memory memory;
     const dcp_state *ahead; /* the state from which memory.copy was made ahead of the save; NULL:
                                none was made */
-    double ahead_changed;   /* the `changed` that this state (core/state_dict.h) had at that time */
+    double ahead_changed;   /* this state's `changed` (core/state_dict.h) at that time */
     struct save_plan *plan; /* the plan of the last save; NULL: none yet */
     struct save_history *history; /* from the save that was published last; NULL: none yet */
     struct save_history *noted;   /* the history of the current save */

@@ -16,13 +16,14 @@ struct staging;
 typedef struct save_copy save_copy;
 
 /* Copies the boxes that this rank writes; if the holders of a box share its writing, copies only
- * this rank's parts of the box. Computes the checksums of the bytes that are only compared. Then
- * replaces the plan's boxes with those of the copy. Not collective. Called on the caller's thread
- * after the save is planned; checks `stop` now and then. `device` is for boxes on a device. *copy
- * is the memory of earlier copies, NULL if there is none. Returns true on success, and false with
- * an unchanged plan if the copy would need more than r->copy_bytes, fails or is stopped. After a
- * failure, *copy has no memory, and the save has to read the state's boxes; at a fence it may copy
- * r->progress.staging_bytes of what it has not read. */
+ * this rank's parts of the box. Computes the checksums of the bytes that this rank compares but
+ * does not write. Then replaces the plan's boxes with those of the copy. Not collective. Called on
+ * the caller's thread after the save is planned; checks `stop` now and then. `device` is for boxes
+ * on a device. *copy is the memory of earlier copies, NULL if there is none. Returns true on
+ * success, and false with an unchanged plan if the copy would need more than r->copy_bytes, fails
+ * or is stopped. After a failure, *copy has no memory, and the save has to read the state's boxes;
+ * at a fence it may then copy up to r->progress.staging_bytes of the bytes that it has not read
+ * yet. */
 bool save_copy_make(const dcp_store *store, save_request *r, save_plan *plan,
                     struct staging *device, comm_stop *stop, save_copy **copy);
 

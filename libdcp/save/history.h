@@ -52,7 +52,7 @@ void save_history_record(struct save_history *now, const struct save_request *r,
                          const uint64_t *sums);
 
 /* Counts the tensors that did not change from `last` (NULL: none) to `now`. Logs a warning if the
- * training seems to have updated other memory than the memory that is saved. Not collective; called
+ * training seems to have updated memory other than the memory that is saved. Not collective; called
  * at the end of a save that was published. */
 void save_history_compare(const dcp_store *store, const struct save_history *last,
                           const struct save_history *now, const struct save_request *r,
@@ -67,13 +67,13 @@ uint64_t save_history_rows(const format_row *rows, size_t n);
 
 #define SAVE_SLOW_WORDS 61
 
-/* Adds this rank's figures to a vote: it worked own_s seconds and wrote `bytes` of all ranks'
- * `total`. `words` receives the outcome, for save_slow_find. Ranks that wrote much less than their
- * share are not compared. */
+/* Adds this rank's figures to a vote: it worked own_s seconds and wrote `bytes` of the `total`
+ * tensor bytes of all ranks. `words` receives the outcome, for save_slow_find. Ranks that wrote
+ * much less than their share are not compared. */
 void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t bytes,
                     uint64_t total, uint64_t words[SAVE_SLOW_WORDS]);
 
 /* If a rank was slow, fills in slow_ratio, slow_s, median_s and slow_rank of the report, the same
  * on all ranks. Not collective; called after the vote. With more than 60 ranks, the ranks form 60
- * groups, and the median is that of the groups' slowest ranks. */
+ * groups, and the median is taken over the groups' slowest ranks. */
 void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report);

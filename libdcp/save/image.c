@@ -86,11 +86,11 @@ void save_image_free(save_image *im) {
  *
  * A page is shared only if all its bytes belong to one tensor and are unchanged, so no page is
  * partly shared. Checksums are always computed from memory, so a load notices if shared bytes are
- * damaged on the disk. A row's bytes are written again after REWRITE_AFTER saves or some more, so
+ * damaged on the disk. A row's bytes are written again after REWRITE_AFTER saves or a few more, so
  * such damage does not last forever. Different rows are written again in different saves. */
 
 #define REWRITE_AFTER 16
-#define LEAST_BYTES (64u << 10) /* below this, an extent is not worthwhile */
+#define LEAST_BYTES (64u << 10) /* a smaller extent is not worth sharing */
 
 /* Returns the record of file `i` of this rank in the store's last step, or NULL if there is
  * none. */

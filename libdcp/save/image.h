@@ -93,8 +93,8 @@ void save_image_free(save_image *im);
  * save_image_free frees it. Not collective. */
 int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err);
 
-/* Returns true if the file may share extents; then it is created empty. Returns the same on all
- * ranks. */
+/* Returns true if the file may share extents; then it is created empty. Returns the same result on
+ * all ranks. */
 bool save_reuse_may_share(const save_image *im);
 
 /* Called after rank 0 has opened the file; not collective. Rank 0 sets the file's length, finds out
@@ -103,10 +103,10 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err);
 /* Adds *sharing to a vote, which sets it to the outcome for all ranks. */
 void save_reuse_vote(comm_vote *v, save_sharing *sharing);
 
-/* Collective over the image's ranks, if save_reuse_may_share; `sharing` is the outcome of the vote.
- * Finds the unchanged extents, shares them, and reserves space for the rest. The pieces then skip
- * the shared ranges. For pieces that were compared, the checksums have been computed. It is no
- * failure if nothing is shared. */
+/* Collective over the image's ranks; called if save_reuse_may_share returns true. `sharing` is the
+ * outcome of the vote. Finds the unchanged extents, shares them, and reserves space for the rest.
+ * The pieces then skip the shared ranges. For pieces that were compared, the checksums have then
+ * been computed. It is not an error if nothing is shared. */
 int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err);
 
 /* Records the blocks' checksums, which all ranks have. Not collective; called after the data is

@@ -281,7 +281,7 @@ static uint64_t term(uint64_t box, uint64_t holder, uint64_t sum) {
 }
 
 /* Returns the word of box k. If a box has so many holders that some have no turn, the words of
- * these don't cancel out, so the replicas are compared. */
+ * those holders don't cancel out, so the replicas are compared. */
 static uint64_t word_of_box(const save_replicas *replicas, size_t k) {
     const plan_box *b = &replicas->boxes->boxes[k];
     const uint64_t *blocks = replicas->sums.blocks + replicas->sums.first[k];

@@ -17,7 +17,7 @@ struct save_request;
 /* Where everything lies in a file. */
 typedef struct save_file {
     dcp_layout layout;
-    format_row *rows; /* one per dataset; their paths are in `paths` or the state's */
+    format_row *rows; /* one per dataset; their paths are in `paths` or in the state */
     size_t n;
     char *paths;
     uint64_t blocks;
@@ -82,7 +82,7 @@ uint64_t save_replicas_word(const save_replicas *replicas);
 int save_replicas_compare(const dcp_store *store, const struct save_request *r,
                           const save_replicas *replicas, uint64_t word, dcp_error *err);
 
-/* The plan is kept from one save to the next: saves of the same tensors and boxes are planned
+/* The plan is kept from one save to the next: saves of the same tensors and boxes are planned only
  * once. */
 
 struct move_engine;

@@ -446,8 +446,8 @@ void save_sharded_free(save_sharded *all) {
     free(all);
 }
 
-/* Removes the rank from a failure. Shards are written over a communicator of one rank, in which the
- * failed rank is always 0. The next agreement sets the rank's number among all ranks. */
+/* Removes the rank's number from a failure. Shards are written over a communicator of one rank, in
+ * which the failed rank is always 0. The next agreement sets the rank's number among all ranks. */
 static int forget_rank(int status, dcp_error *err) {
     if (status && err) err->rank = -1;
     return status;
