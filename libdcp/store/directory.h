@@ -51,9 +51,9 @@ int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error
 /* Opens `dir` without making it. If `dir` is missing and could be made, sets *dir_fd to -1. */
 int store_directory_open_existing(const char *dir, int *dir_fd, dcp_error *err);
 
-/* Returns true if an entry of that name exists. Returns false also if that can't be determined, so
- * it is only for callers for which a wrong answer causes no more than an error. store_has reports
- * failures. */
+/* Returns true if an entry of that name exists. Also returns false if that can't be determined, so
+ * only callers for which a wrong answer causes nothing worse than an error may use it. store_has
+ * reports failures. */
 bool store_directory_has(int dir_fd, const char *name);
 
 /* Writes an unused name into name[NAME_MAX + 1]: `prefix` and `base`, followed by ".1", ".2" and so

@@ -5,7 +5,7 @@
 
 /* The hosts of the ranks that save into a store. */
 
-#define STORE_HOST_NAME 68 /* bytes of a host's name with its end, as in dcp_report */
+#define STORE_HOST_NAME 68 /* size of a host's name, including the NUL, as in dcp_report */
 
 /* Counts the hosts, and on rank 0 finds the name of each rank's host. Collective; called once. */
 int store_host_names_find(dcp_store *store, dcp_error *err);

@@ -251,8 +251,8 @@ static store_writer_state find_writer(const store_lock *lock, const store_writer
 }
 
 /* Returns true if the store is free, according to the result of the lock request and the writer
- * that the file names. If that process is seen running, the store is not free, even if the lock was
- * granted. A refused lock is no obstacle if the process is dead. */
+ * that the file names. If the writer's process is seen running, the store is not free, even if the
+ * lock was granted. A refused lock is no obstacle if the process is dead. */
 static bool is_free(grant g, const store_writer *w, store_writer_state fate) {
     if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);

@@ -33,8 +33,8 @@
  *
  * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
  * name. In a private store either all nodes give the name back or none does; otherwise one node
- * could have the old step and another one the new step. If any node that has lost the old step's
- * name has no new step, every node gives the old step its name back, replacing a new step if
+ * could have the old step and another one the new step. If the old step has lost its name on any
+ * node that has no new step, every node gives the old step its name back, replacing a new step if
  * necessary. */
 
 #define TMP ".tmp-"
@@ -448,7 +448,8 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
     return status;
 }
 
-/* Returns a checksum of what decides which steps remain in addition to the newest ones. */
+/* Returns a checksum of the options that decide which steps remain in addition to the newest
+ * ones. */
 static uint64_t hash_policies(const dcp_store_options *o) {
     const uint64_t numbers[] = {o->keep_every, o->keep_seconds, o->keep_best, o->keep_highest != 0};
     const char *metric = o->keep_metric ? o->keep_metric : "";

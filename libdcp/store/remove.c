@@ -2,7 +2,7 @@
  *
  * 1. All nodes claim the step, so no reader holds it on any node.
  * 2. Each node moves the step into the writer's folder, where it keeps its own name. If this fails
- *    on some node, all nodes move it back; if this writer is killed, the next writer does.
+ *    on some node, all nodes move it back; if this writer is killed, the next writer does so.
  * 3. Once the step has been moved on all nodes, it is renamed to `old-...`, the name of an entry
  *    that is being removed. If the removal is interrupted, the next writer completes it. */
 #include "store/remove.h"

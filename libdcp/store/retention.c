@@ -242,9 +242,9 @@ uint64_t store_newest_limit(const dcp_store *store) {
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
-/* Finds the newest `keep` of the steps that are complete on every node, and sets *oldest to the
- * oldest of these. Sets *found to false if there are fewer, or if the newest step is not
- * `published`. Collective, unless all nodes are known to keep the same steps. */
+/* Finds the newest `keep` steps that are complete on every node, and sets *oldest to the oldest of
+ * them. Sets *found to false if there are fewer, or if the newest of them is not `published`.
+ * Collective, unless all nodes are known to keep the same steps. */
 static int find_oldest_to_keep(dcp_store *store, const store_retention *own, uint64_t published,
                                uint64_t *oldest, bool *found, dcp_error *err) {
     const bool are_same = store->nodes == 1 || (own->is_listed && own->are_same);
@@ -332,8 +332,8 @@ bool store_is_pinned(const dcp_store *store, uint64_t step) {
     return is_pinned;
 }
 
-/* Steps that policies keep in addition to the newest ones: multiples of keep_every, and by what a
- * step's about.json says, one per keep_seconds and the keep_best ones. */
+/* Steps that policies keep in addition to the newest ones: multiples of keep_every and, according
+ * to the steps' about.json, one step per keep_seconds and the best keep_best steps. */
 
 int store_retention_check(const dcp_store_options *o, dcp_error *err) {
     const bool adds = o->keep_every || o->keep_seconds || o->keep_best;
@@ -387,9 +387,9 @@ static void read_candidate(const dcp_store *store, const char *name, candidate *
     json_decref(about);
 }
 
-/* Keeps the first step, and each that was saved at least `seconds` before or after the last one
- * kept. The candidates are in ascending order. The distances are absolute, so a clock that was
- * wrong for a while makes no gap. */
+/* Keeps the first step, and each step that was saved at least `seconds` before or after the last
+ * one kept. The candidates are in ascending order. The distances are absolute, so a clock that was
+ * wrong for a while leaves no gap. */
 static void keep_spaced(candidate *list, size_t n, uint64_t seconds) {
     const candidate *last = NULL;
     for (size_t i = 0; i < n && seconds; i++) {
@@ -400,7 +400,7 @@ static void keep_spaced(candidate *list, size_t n, uint64_t seconds) {
     }
 }
 
-/* If metrics are equal, the newer step is the better one. */
+/* Among steps with equal metrics, the newest counts as the best. */
 static void keep_best(candidate *list, size_t n, uint32_t best, bool highest) {
     for (uint32_t kept = 0; kept < best; kept++) {
         candidate *found = NULL;
@@ -538,8 +538,8 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* Sets *found to whether the directory has steps after store->continue_from. Lists it through its
- * descriptor, since it is not at its path. */
+/* Sets *found to whether the directory has steps after store->continue_from. Lists the directory
+ * through its descriptor, since it is no longer at its path. */
 static int has_later(const dcp_store *store, bool *found, dcp_error *err) {
     dcp_step *steps;
     size_t n;

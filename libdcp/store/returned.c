@@ -2,9 +2,9 @@
  *
  * The member "save" of about.json identifies a save, as "NUMBER.WRITER", and is the same on all
  * nodes. Numbers grow from save to save, even if the store is opened again: the writer that opens
- * it continues with a number above the highest one of the present nodes, and not below the
- * microseconds since 1970. Since no store saves once per microsecond, absent nodes have lower
- * numbers as well, unless clocks differ. So if two saves have the same step, the one with the
+ * it continues with a number that is above the highest one on the present nodes, and not below the
+ * number of microseconds since 1970. Since no store saves once per microsecond, absent nodes have
+ * lower numbers as well, unless clocks differ. So if two saves have the same step, the one with the
  * higher number is the later one, and the run went back from the other save. If nodes continued
  * separately, without knowing of each other, numbers may be equal; then the identities of the
  * writers decide, in the same way on all nodes.
@@ -15,10 +15,10 @@
  * count. So a step that was set aside can be renamed back on all nodes.
  *
  * Only saves of one run are compared. A node may have the steps of another run, for example if its
- * directory was that of another job. Then the run that saved last continues, among those of which
- * enough nodes are present to load a step; if there is none, the one of the most failure domains.
- * Its steps are set aside on the nodes of other runs, and redundancy rebuilds what is then
- * missing. */
+ * directory belonged to another job. Then the run that continues is the one that saved last among
+ * the runs of which enough nodes are present to load a step; if there is none, it is the run whose
+ * present nodes are in the most failure domains. Its steps are set aside on the nodes of other
+ * runs, and redundancy rebuilds what is then missing. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -103,8 +103,8 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     return DCP_OK;
 }
 
-/* Notes what a save recorded about its run. A step that was set aside may be of another run than
- * the node's complete steps, which decide. */
+/* Notes what a save recorded about its run. A step that was set aside may be of a different run
+ * than the node's complete steps; then the complete steps decide. */
 static void note_lineage(node_steps *own, const node_step *s, const store_lineage *said) {
     const uint64_t last = own->lineage.last;
     if (s->step->kind == DCP_STEP_ABANDONED && own->lineage.id && said->id != own->lineage.id)
@@ -180,12 +180,12 @@ static int set_aside(dcp_store *store, const node_step *s, uint64_t run, dcp_err
 
 /* Returns true if this node's copy of the step is superseded, or is of another run.
  *
- * Nothing says to which save a copy with a damaged about.json belongs. It is the run's if another
- * node has a copy that is not damaged, and superseded if other nodes know something later about the
- * step than this node.
+ * Nothing says to which save a copy with a damaged about.json belongs. It counts as the run's if
+ * another node has a copy that is not damaged, and as superseded if other nodes know something
+ * later about the step than this node does.
  *
  *   word      what all nodes know
- *   is_known  some node has a copy of which the save is known */
+ *   is_known  some node has a copy whose save is known */
 static bool is_superseded(const node_steps *own, const node_step *mine, uint64_t run, uint64_t word,
                           bool is_known) {
     if (!mine) return false;
@@ -265,7 +265,7 @@ static int compare_members(const void *a, const void *b) {
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* A run of which nodes are present. */
+/* A run that has nodes present. */
 typedef struct present_run {
     const membership *last; /* the node with the latest save */
     size_t domains;
@@ -370,7 +370,8 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
 
 /* Returns true if the step, which is later than find_earliest, is past. If its about.json is
  * damaged, nothing says whether it was saved before the news, or is the only step of the store that
- * was saved after it. So it stays if the run has a step that is as new, and is loaded instead. */
+ * was saved after it. So it stays if the run has a step that is at least as new, which is then
+ * loaded instead. */
 static bool is_past(const dcp_store *store, const node_step *s, const store_lineage *said,
                     const returned_news *news) {
     const dcp_step *step = s->step;

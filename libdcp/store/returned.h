@@ -12,7 +12,7 @@
  *
  * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of a step could not be read. In a private store the
  * about.json of every step is read; in a shared store, only that of the newest complete step whose
- * about.json is intact. It is no error if about.json is missing or damaged: then it is unknown
+ * about.json is intact. It is not an error if about.json is missing or damaged: then it is unknown
  * which save the step is from, and the step remains. */
 int store_returned_reconcile(dcp_store *store, dcp_error *err);
 

@@ -91,7 +91,7 @@ typedef struct store_found {
     bool is_absent;       /* no entry has the step's name */
     bool sets_none_aside; /* no steps are to be set aside */
     bool has_same_newest; /* after the vote: all leaders have the same newest step */
-    uint64_t newest;      /* one more than the newest step not to be set aside, or 0 */
+    uint64_t newest;      /* one more than the newest step that is not to be set aside, or 0 */
     uint64_t intact;      /* one more than the step that was marked as intact or saved last, or 0 */
 } store_found;
 

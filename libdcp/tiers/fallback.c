@@ -205,8 +205,8 @@ static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkp
     return open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, out, err);
 }
 
-/* Calls the program's function, and agrees on its status, by which all ranks decide what to try
- * next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
+/* Calls the program's function, and makes the ranks agree on its status, which determines what they
+ * try next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
  * files are there, and what is missing is something that the program wanted. */
 static int call_load(const loading *l, const dcp_tiers_step *which, dcp_checkpoint *ckpt,
                      dcp_error *err) {

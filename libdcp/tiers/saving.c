@@ -1,7 +1,7 @@
-/* Decides which store gets a save, and when the others are filled. All ranks decide the same, from
- * values that all of them know and from one all-reduce about which stores are still being filled.
- * Other stores are filled from a save after the caller has waited for it, so the caller's thread
- * changes a store only while no save into it is in flight. */
+/* Decides which store gets a save, and when the others are filled. All ranks make the same
+ * decisions, from values that all of them know and from one all-reduce about which stores are still
+ * being filled. Other stores are filled from a save after the caller has waited for it, so the
+ * caller's thread changes a store only while no save into it is in flight. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

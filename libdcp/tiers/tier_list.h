@@ -27,7 +27,7 @@ typedef struct tier {
      * pinned. */
     uint64_t intact, unread;
     bool intact_pending, unread_pending;
-    bool is_marked;            /* the caller named `intact`; its existence was not checked yet */
+    bool is_marked;            /* the caller marked `intact`; not yet checked whether it exists */
     struct tiers_drain *drain; /* the filling of the store; NULL: it is not being filled */
 } tier;
 
@@ -73,7 +73,8 @@ int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *
 /* Logs on rank 0. */
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);
 
-/* Logs that a save of `step` into the tier failed, if that status is not returned to the caller. */
+/* Logs that a save of `step` into the tier failed. Used if the save's status is not returned to the
+ * caller. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);
 
 /* Functions for what the list knows about its stores. Only the caller's thread uses this knowledge,

@@ -1,6 +1,6 @@
 /* Checks every byte of a step: user block, tables, the bytes between tensors, every block of every
  * tensor, and about.json. If the step has shards, also checks that together they are the state that
- * they claim to be. The check continues after damage, so all damages are reported.
+ * they claim to be. The check continues after damage, so all damage is reported.
  *
  * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
  * are joined; only rank 0 compares them with the tables and reports. */
@@ -40,7 +40,7 @@ typedef struct verifier {
     bool is_part; /* a private store's folder, with only some of the step's shards */
 } verifier;
 
-/* Reports a damage in one line, on rank 0 only. */
+/* Reports one instance of damage in one line, on rank 0 only. */
 DCP_PRINTF(2, 3) static void report_damage(verifier *v, const char *fmt, ...) {
     char line[DCP_MAX_PATH + PATH_MAX + 400];
     va_list args;
@@ -365,7 +365,7 @@ static void judge_tensors(verifier *v) {
                          "different states");
 }
 
-/* Called on rank 0 after the sums of all ranks were joined. Reports the damages of all files. */
+/* Called on rank 0 after the sums of all ranks were joined. Reports the damage in all files. */
 static int judge_files(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
     int status = DCP_OK; /* the first failure; reporting continues after it */
