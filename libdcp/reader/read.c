@@ -155,9 +155,9 @@ static bool take_turn(dcp_checkpoint *ckpt) {
     return false;
 }
 
-/* Requires the flag of take_turn. Returns this thread's own cache or, if there are MOST_CACHES, the
- * least recently used one, and moves it to the front of the list. Returns NULL if neither is
- * free. */
+/* Requires the flag of take_turn. Returns this thread's own cache or, if there are MOST_CACHES
+ * caches, the least recently used one, and moves it to the front of the list. Returns NULL if
+ * neither is free. */
 static reader_thread_cache *find_cache(dcp_checkpoint *ckpt) {
     reader_thread_cache **found = NULL;
     for (reader_thread_cache **at = &ckpt->caches; *at; at = &(*at)->after) {

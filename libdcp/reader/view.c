@@ -20,8 +20,8 @@ static uint64_t words_of_want(const reader_request *want) {
     return 1 + 2 * core_box_dims(want->tensor->tensor.ndim);
 }
 
-/* Puts each tensor's number and box into the message to the tensor's home or, if `alone`, to this
- * rank. */
+/* Puts the tensor's number and the box of each request into the message to the tensor's home or, if
+ * `alone`, to this rank. */
 static int place_wants(const dcp_checkpoint *ckpt, const reader_request *wants, size_t n,
                        bool alone, reader_alltoall *alltoall, dcp_error *err) {
     int status = DCP_OK;

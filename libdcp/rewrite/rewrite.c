@@ -1,7 +1,7 @@
 /* dcp_rewrite: a save whose boxes are not in memory but in a checkpoint's files.
  *
  * Fragments (move/piece.h) are read one at a time through the page cache, where the kernel reads
- * ahead. Whole pages of long runs, which are nearly all bytes, bypass the page cache and are moved
+ * ahead. Whole pages of long runs, which hold nearly all bytes, bypass the page cache and are moved
  * in batches: some batches are being read while others are written. */
 #include <fcntl.h>
 #include <stdbool.h>

@@ -10,15 +10,16 @@
  * writers decide, in the same way on all nodes.
  *
  * A run that continues from an earlier step records this in all of its later saves: [STEP, NUMBER]
- * in "back" means that later steps with lower numbers are past (store/store.h). If a node has a
- * complete copy of a step, then anything else that the node has recorded about that step does not
- * count. So a step that was set aside can be renamed back on all nodes.
+ * in "back" means that saves of steps after STEP are past if their numbers are below NUMBER
+ * (store/store.h). If a node has a complete copy of a step, then anything else that the node has
+ * recorded about that step does not count. So a step that was set aside can be renamed back on all
+ * nodes.
  *
  * Only saves of one run are compared. A node may have the steps of another run, for example if its
  * directory belonged to another job. Then the run that continues is the one that saved last among
  * the runs of which enough nodes are present to load a step; if there is none, it is the run whose
- * present nodes are in the most failure domains. Its steps are set aside on the nodes of other
- * runs, and redundancy rebuilds what is then missing. */
+ * present nodes are in the most failure domains. Other runs' copies of its steps are set aside, and
+ * redundancy rebuilds what is then missing. */
 #include "store/returned.h"
 
 #include <ctype.h>

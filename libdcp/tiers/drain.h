@@ -25,7 +25,7 @@ typedef struct tiers_drain {
 } tiers_drain;
 
 /* Collective: starts to fill `to` from the last step of `from`. If there can be no thread, `to` is
- * filled when this returns. Failures are recorded and logged. */
+ * filled before this returns. Failures are recorded and logged. */
 void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
 /* Cancels the filling if its step is abandoned, without waiting. A call on one rank is enough to
  * end it on all ranks. */

@@ -18,9 +18,9 @@ typedef struct tier {
     bool requested; /* due at the next save, regardless of `every` */
     bool failed;    /* the last save into it failed */
     bool waiting;   /* to be filled once the save in flight has ended */
-    /* What the list knows about the store; changed only by tiers/tier_list.c. `step` is the step
-     * that it got last. A save of `missed` failed, so the store is due until it has got a later
-     * step, `made_good`. */
+    /* What the list knows about the store; changed only by tiers/tier_list.c. `step` is the last
+     * step that it got. If the save of step `missed` failed, the store is due until it has got a
+     * later step, which becomes `made_good`. */
     uint64_t step, missed, made_good;
     bool has_step, has_missed, is_made_good;
     /* What must be passed on to the store once no thread works on it. Until then `intact` is

@@ -98,7 +98,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             cannot be kept, and training cannot be resumed from the path of a step.
         save_async: a save returns once the state is copied; the next save, or the end of ``train``, raises its failure.
         copy_bytes: see :func:`libdcp.save_async`.
-        options: the options of saves; see :func:`libdcp.save`.
+        options: options for saves; see :func:`libdcp.save`.
 
     While ``save_total_limit`` steps are newer than the best step, one step more than this limit may exist until the
     next save.
