@@ -155,7 +155,7 @@ static uint32_t pattern(size_t t, uint64_t i) {
     return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
 }
 
-/* Returns the index in the tensor of the box's first element. */
+/* Returns the index of the box's first element in the tensor. */
 static uint64_t first_elem(const bench_tensor *t) {
     return t->box.start[0] * (t->tensor.ndim == MATRIX ? t->tensor.shape[1] : 1);
 }
@@ -193,7 +193,7 @@ typedef struct bench {
     bool dry_run, repeated, trust;
 } bench;
 
-/* Returns true if about.json names this program, or with `by_other` if it names another program. */
+/* Returns true if about.json names this program; with `by_other`, if it names another program. */
 static bool is_by(const char *folder, bool by_other) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return false;
@@ -244,8 +244,8 @@ static uint64_t find_newest(const launch *job, const char *dir) {
     return newest;
 }
 
-/* Returns PROGRAM_USAGE, with a message, if DIR holds another program's steps: the newer steps of a
- * benchmark must not hide those of a training run. Collective. */
+/* Returns PROGRAM_USAGE, with a message, if DIR holds another program's steps: a benchmark's newer
+ * steps must not hide the steps of a training run. Collective. */
 static int check_dir(const launch *job, const char *dir) {
     size_t n = 0;
     dcp_step *steps = NULL;

@@ -1,6 +1,6 @@
-/* jansson prints all reals of a value with the same number of digits. This file uses the smallest
- * number of digits with which all of them read back unchanged: 1e-6 remains 1e-6 and does not
- * become 9.9999999999999995e-7. */
+/* jansson prints all reals of a value with the same number of digits. This file makes it use the
+ * smallest number of digits with which all of these reals read back unchanged: 1e-6 remains 1e-6
+ * and does not become 9.9999999999999995e-7. */
 #include "common/element.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ int json_text_write_file(json_t *value, const char *path) {
     return failed ? program_fail_errno("cannot write", path) : 0;
 }
 
-/* Conversions that dcp_convert does not offer: of 64-bit integers and booleans, of complex numbers
- * to their absolute value, and to text. */
+/* Conversions that dcp_convert does not offer: from 64-bit integers and booleans, from complex
+ * numbers to their absolute values, and to text. */
 
 bool element_is_float(dcp_dtype dtype) {
     return !element_is_integer(dtype) && !element_is_complex(dtype);

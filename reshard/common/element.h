@@ -23,13 +23,13 @@ int json_text_write_file(json_t *value, const char *path);
 
 /* Elements as numbers: reads any dtype as fp64, or as text. */
 
-/* Returns true for real floating-point types, from which a cast can convert; false for integers and
- * booleans. */
+/* Returns true for real floating-point types, from which a cast can convert. Returns false for
+ * integers, booleans and complex numbers. */
 bool element_is_float(dcp_dtype dtype);
 bool element_is_complex(dcp_dtype dtype);
 
-/* out[n] = in[n] as fp64. Exact, except for 64-bit integers above 2^53. Complex numbers become
- * their absolute value, which is rounded. */
+/* out[n] = in[n] as fp64. Exact, except for 64-bit integers whose magnitude is above 2^53. Complex
+ * numbers become their absolute values, which are rounded. */
 void element_to_f64(dcp_dtype dtype, const void *in, uint64_t n, double *out);
 
 /* Converts to real and imaginary parts, out[2 n]; the imaginary parts of real numbers are 0. */

@@ -22,9 +22,9 @@ void progress_bar_start(progress_bar *bar, const char *what);
 void progress_bar_update(progress_bar *bar, uint64_t done, uint64_t total);
 void progress_bar_end(progress_bar *bar);
 
-/* A tool runs as one rank, or as several ranks that share the work. If it is started by hand, it is
- * one rank and does not use MPI. If a launcher (mpirun, srun) starts it, it is one of several
- * ranks. A signal can stop it. */
+/* A tool runs as one rank, or as several ranks that share the work. A process that is started by
+ * hand is the only rank and does not use MPI. A process that a launcher (mpirun, srun) starts is
+ * one of the launcher's ranks. A signal can stop a tool. */
 
 typedef struct launch {
     dcp_comm *comm;
@@ -71,7 +71,7 @@ int step_path_find(const char *ckpt, char *step);
  * if it could not be read. */
 int step_path_is_step(const char *folder);
 
-/* Call it after the newest step has failed: reports on stderr which complete step of the checkpoint
- * directory `ckpt` precedes the newest one. Does nothing if `ckpt` itself is a step, or has no
- * other step. */
+/* Call it if the newest step could not be used: reports on stderr which complete step of the
+ * checkpoint directory `ckpt` precedes the newest one. Does nothing if `ckpt` itself is a step, or
+ * has no other step. */
 void step_path_note_older(const char *ckpt);

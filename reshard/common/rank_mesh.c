@@ -267,7 +267,7 @@ int rank_mesh_check_heads(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return status;
 }
 
-/* Returns part `i` if n rows are cut into `size` parts as by torch.chunk. */
+/* Returns part `i` of n rows that are cut into `size` parts, as by torch.chunk. */
 static dcp_box cut_rows(uint64_t n, int i, int size) {
     const dcp_tensor rows = {.ndim = 1, .shape = {n}};
     return dcp_box_chunk(&rows, i, size);

@@ -7,7 +7,7 @@
  *
  * Ranks are numbered row-major in the order in which the axes are given: in fsdp=4,tp=2 ranks 0 and
  * 1 are neighbours in tp. If tp and fsdp cut the same dimension, tp cuts first and fsdp cuts the
- * result, as FSDP2 does over tensor-parallel modules. Each cut is that of torch.chunk: ceil(n /
+ * result, as FSDP2 does over tensor-parallel modules. Each cut is like one by torch.chunk: ceil(n /
  * size) rows per rank; the last ranks may have fewer rows, or none. */
 #pragma once
 
@@ -38,9 +38,9 @@ void rank_mesh_flat(int world, rank_mesh *out);
 /* Parses "fsdp=4,tp=2". Returns 0, or PROGRAM_USAGE after a message. */
 int rank_mesh_parse(const char *text, rank_mesh *out);
 
-/* Makes the mesh that --world, --mesh and --tp-rule request; each may be NULL. Without --mesh it
- * has --world ranks in fsdp, or 0 ranks if --world is missing, too. Returns 0, or PROGRAM_USAGE
- * after a message. Free it with rank_mesh_free. */
+/* Makes the mesh that --world, --mesh and --tp-rule request; each may be NULL. Without --mesh, the
+ * mesh has --world ranks, all of them in fsdp; if --world is missing, too, it has 0 ranks. Returns
+ * 0, or PROGRAM_USAGE after a message. Free it with rank_mesh_free. */
 int rank_mesh_from_options(const char *world, const char *mesh, const char *rules, rank_mesh *out);
 
 /* Writes the mesh's axes to `text`, in the form that rank_mesh_parse accepts. */
@@ -52,7 +52,7 @@ const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]);
  * Returns 0 or PROGRAM_USAGE. rank_mesh_free frees the rules. */
 int rank_mesh_set_rules(rank_mesh *m, const char *text);
 void rank_mesh_free(rank_mesh *m);
-/* Checks that each of the caller's rules matches a tensor of the checkpoint that has the rule's
+/* Checks, for each of the caller's rules, that the checkpoint has a matching tensor with the rule's
  * dimension. Returns 0, or PROGRAM_USAGE after a message that names a rule without such a
  * tensor. */
 int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt);

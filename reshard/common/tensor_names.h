@@ -62,8 +62,8 @@ typedef struct weights_found {
      * for the same weights, whose contents were not compared with those of `tied`. Each is NULL if
      * it does not exist. */
     const dcp_tensor *copy, *tied;
-    char unknown[256]; /* why nothing was compared with config.json: the reason why dcp-train does
-                          not accept it even without its dropout; "" if it was compared */
+    char unknown[256]; /* why nothing was compared with config.json: the reason why dcp-train would
+                        * not accept it even if its dropout were 0; "" if it was compared */
 } weights_found;
 
 /* Prints a line for each difference: a tensor that is missing, surplus or of another shape.

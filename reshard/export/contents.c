@@ -262,9 +262,9 @@ void export_contents_free(export_contents *contents) {
     *contents = (export_contents){0};
 }
 
-/* Tied weights: if the configuration ties them, transformers uses the embedding also as
- * lm_head.weight, and stores only the embedding. If the checkpoint has a lm_head.weight with other
- * contents, this tensor is not a copy, and is exported. */
+/* Tied weights: if the configuration ties them, transformers also uses the embedding as
+ * lm_head.weight, and stores only the embedding. If the checkpoint has an lm_head.weight with
+ * different contents, that tensor is not a copy, and is exported. */
 #define COPY "lm_head.weight"
 #define PIECE_BYTES (8u << 20)
 

@@ -1,7 +1,7 @@
 /* The contents of an export: its tensors, their names and types, and their positions in the files.
  *
  * In both forms of an export, all positions are known before any data move. So ranks can divide the
- * bytes among themselves, instead of the files. */
+ * bytes, rather than whole files, among themselves. */
 #pragma once
 
 #include <jansson.h>

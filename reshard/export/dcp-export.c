@@ -227,7 +227,7 @@ static int run_export(const launch *job, export_request *s) {
         status = launch_worst(
             job,
             job->rank ? 0 : export_voice_open(ckpt, &contents, s->voice, s->voice_from, &voice));
-        contents.voice = &voice; /* set on rank 0, the only rank that writes it */
+        contents.voice = &voice; /* filled in only on rank 0, which alone writes the voice */
     }
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &contents);

@@ -24,9 +24,8 @@
 #define CONFIG "config"
 #define MARK "dcp-export"
 
-/* Creates a dataset, and finds the position of its data. HDF5 allocates the space immediately, so
- * that the data have a position, and does not fill the space. A tensor without bytes has no
- * position. */
+/* Creates a dataset, and finds the position of its data. HDF5 allocates the space immediately,
+ * without filling it, so that the data have a position. A tensor without bytes has no position. */
 static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;

@@ -1,7 +1,7 @@
-/* The tokenizer is a byte-level BPE without merges; its 256 tokens are the bytes. As in GPT-2's
- * tokenizer, a visible character represents each byte. Bytes that are printable in Latin-1
- * represent themselves; the other bytes are represented, in order, by the characters starting at
- * U+0100. */
+/* The tokenizer that export_byte_tokenizer_write writes is a byte-level BPE without merges; its 256
+ * tokens are the bytes. As in GPT-2's tokenizer, a visible character represents each byte. Bytes
+ * that are printable in Latin-1 represent themselves; the other bytes are represented, in order, by
+ * the characters starting at U+0100. */
 #include "export/contents.h"
 
 #include <ctype.h>
@@ -77,7 +77,8 @@ static bool has_tokenizer(const dcp_checkpoint *ckpt) {
     return false;
 }
 
-/* Returns true if dcp-train trained the model: its checkpoints record the data that were read. */
+/* Returns true if dcp-train trained the model: dcp-train's checkpoints record the data that were
+ * read. */
 static bool is_trained(const dcp_checkpoint *ckpt) {
     const char *text = dcp_checkpoint_json(ckpt);
     json_t *meta = core_json_read(text, strlen(text), NULL);
@@ -143,8 +144,8 @@ static bool is_taken(const json_t *voices, uint64_t row) {
     return false;
 }
 
-/* Chooses a row of the table that no voice has. An existing voice of the same name keeps its
- * row. */
+/* Chooses a row of the table: the row of an existing voice of the same name, otherwise a row that
+ * no voice uses. */
 static int choose_row(const dcp_checkpoint *ckpt, const export_contents *contents,
                       export_voice *out) {
     const uint64_t rows = contents->items[out->item].tensor.shape[0];
@@ -164,8 +165,8 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
-/* Fails because of the file of --voice-from. The exit status is another one than for a damaged
- * checkpoint. */
+/* Reports that the file of --voice-from cannot be used. The exit status differs from the one for a
+ * damaged checkpoint. */
 static int refuse_file(const dcp_error *why) {
     return program_refuse("--voice-from: %s; give it the records of that voice "
                           "(examples/talker/to_records.py)",
@@ -256,7 +257,8 @@ int export_voice_write(const export_voice *voice, const export_contents *content
 }
 
 /* config.json is the model's configuration as the trainer stored it, with keys added for
- * transformers. The checkpoint's own files are written last, and replace no other file. */
+ * transformers. The files in the checkpoint's /files are written last, and replace no other
+ * file. */
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},
@@ -289,7 +291,7 @@ static const char *torch_dtype(dcp_dtype dtype) {
     }
 }
 
-/* Sets those of the two keys that exist, or torch_dtype if neither does. Older versions of
+/* Sets each of the two keys that exists, or torch_dtype if neither does. Older versions of
  * transformers read only torch_dtype; newer ones read dtype, too. */
 static void set_dtype(json_t *config, dcp_dtype dtype) {
     static const char *const keys[] = {"dtype", "torch_dtype"};

@@ -29,8 +29,8 @@ typedef struct stream {
     uint64_t *overflows; /* may be NULL */
 } stream;
 
-/* Returns true if element i is infinite. dtype: a type to which a cast converts, F32, F16 or
- * BF16. */
+/* Returns true if element i is infinite. dtype: F32, F16 or BF16, the types to which a cast
+ * converts. */
 static bool is_infinite(dcp_dtype dtype, const void *elements, uint64_t i) {
     if (dtype == DCP_F32) return (((const uint32_t *)elements)[i] & 0x7fffffff) == 0x7f800000;
     return (((const uint16_t *)elements)[i] & 0x7fff) == (dtype == DCP_F16 ? 0x7c00 : 0x7f80);
@@ -104,9 +104,9 @@ int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as,
 enum { PAGE = 4096, BUFFER = 16 << 20 };
 
 /* Writes ranges of an existing file. If the file system permits, whole pages bypass the page cache,
- * which is several times as fast. They are written from a buffer with the same alignment as in the
- * file. A range may begin and end inside a page; such parts of pages go through the page cache,
- * because another rank may write the rest of the page. */
+ * because that is several times as fast. They are written from a buffer in which they have the same
+ * alignment as in the file. A range may begin and end inside a page; such parts of pages go through
+ * the page cache, because another rank may write the rest of the page. */
 typedef struct output_file {
     int fd, direct; /* descriptors; fd is -1 if no file is open; direct is -1 if direct writes are
                        not supported */
@@ -153,7 +153,7 @@ static int flush_output(output_file *out, bool all) {
 }
 
 /* Writes `data` at `offset`, or stores it in the buffer, joined with earlier data that end there.
- * `data` may change after the return. */
+ * The caller may overwrite `data` after the return. */
 static int output_write(output_file *out, uint64_t offset, const void *data, uint64_t bytes) {
     int status = 0;
     if (out->from == out->to || out->base + out->to != offset) {

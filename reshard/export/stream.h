@@ -8,9 +8,10 @@
 
 /* Receives bytes [offset, offset + bytes) of a tensor as it is exported. */
 typedef int (*export_sink)(void *ctx, uint64_t offset, const void *data, uint64_t bytes);
-/* Reads and converts a tensor in pieces of up to 16 MiB as stored, and passes them to `sink`. Only
- * handles pieces whose first byte is in [begin, end) of the stored tensor. If `overflows` is not
- * NULL, adds the number of finite elements that became infinite to *overflows. */
+/* Reads and converts a tensor in pieces whose stored size is at most 16 MiB, and passes them to
+ * `sink`. Handles only pieces whose first byte is in [begin, end) of the stored tensor. If
+ * `overflows` is not NULL, adds the number of finite elements that became infinite to
+ * *overflows. */
 int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
                          uint64_t end, uint64_t *overflows, export_sink sink, void *ctx);
 

@@ -96,7 +96,7 @@ void export_target_recover(const char *path) {
         const char *old = found.gl_pathv[i];
         if (is_being_replaced(old)) continue;
         if (!holds_model(old))
-            rmdir(old); /* removes it if it is empty; other contents are not ours */
+            rmdir(old); /* removes an empty folder; any contents of it are not ours */
         else if (rename_to_free(old, path, true) == 0)
             program_note("%s: put back what a killed export was about to replace", path);
         else if (access(path, F_OK) == 0)

@@ -134,8 +134,8 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     return status;
 }
 
-/* Called if CKPT_DIR contains a run's steps, the newest of which programs would use instead of the
- * import. Fails or, with --force, reports this. */
+/* Called if CKPT_DIR contains a run's steps: programs would use the newest of these steps instead
+ * of the import. Fails or, with --force, reports this. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(

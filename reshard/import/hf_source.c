@@ -21,9 +21,9 @@
 #include "programs/model_files.h"
 #include "programs/program.h"
 
-#define MAX_CONFIG_BYTES (2u << 20)             /* then jansson's tree stays below 80 MB */
+#define MAX_CONFIG_BYTES (2u << 20)             /* so jansson's tree stays below 80 MB */
 #define WHOLE "model.safetensors"               /* used if there is no index */
-#define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* the codec of a talker has 0.7 GB */
+#define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec is 0.7 GB */
 
 static int is_companion(const struct dirent *entry) {
     return model_files_is_companion(entry->d_name);
@@ -208,7 +208,7 @@ static char *first_entry(const char *folder, int (*filter)(const struct dirent *
     return name;
 }
 
-/* Reports safetensors files that have no index, or have another name than the expected one. */
+/* Reports safetensors files that have no index, or whose name is not the expected one. */
 static void note_safetensors(const char *folder) {
     int n;
     char *name = first_entry(folder, is_safetensors, &n);
@@ -271,7 +271,7 @@ static int parse_config(const char *folder, const char *text, uint64_t bytes, js
     return 0;
 }
 
-/* Removes the keys of a configuration that the trainer does not store. */
+/* Removes those keys of a configuration that the trainer does not store. */
 static void strip(json_t *config) {
     const char *key;
     json_t *value;
@@ -316,8 +316,8 @@ int import_config_read(const char *folder, json_t **out) {
     return status;
 }
 
-/* A box of whole rows is a range of a file's bytes. So a save reads the bytes that it requests
- * directly from the file into its buffer. */
+/* A box of whole rows is a range of a file's bytes. So the requested bytes are read directly from
+ * the file into the save's buffer. */
 
 typedef struct source_range {
     dcp_st_reader *reader; /* NULL: the range is in a companion file */

@@ -111,8 +111,8 @@ static int is_same_data(const import_model *model, const dcp_tensor *a, const dc
     return 0;
 }
 
-/* If tied weights have a second tensor with other contents, reports that programs do not use this
- * tensor, although it was trained. */
+/* If tied weights have a second tensor with different contents, reports that transformers does not
+ * use that tensor, and that dcp-train refuses such weights. */
 static int note_untied(const char *folder, const import_model *model, const weights_found *found) {
     dcp_error err = {0};
     bool same = true;

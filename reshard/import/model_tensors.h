@@ -39,8 +39,8 @@ void import_model_close(import_model *model);
  * configuration (ignoring dropout). Reports tensors that are missing, surplus or of another shape;
  * a difference that all layers have is reported once. Also reports tensors that the index names but
  * no file contains, except for a copy of tied weights. Any of these is a failure, unless `allow` is
- * set. A value in config.json that dcp-train would refuse is reported, but is no failure. Returns
- * an exit status. */
+ * set. A value in config.json that dcp-train would refuse is reported, but is not a failure.
+ * Returns an exit status. */
 int import_tensors_check(const char *folder, const json_t *config, const import_model *model,
                          bool allow);
 

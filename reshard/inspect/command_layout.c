@@ -46,8 +46,8 @@ static void print_ranks(const inspect_holders *h) {
     }
 }
 
-/* Prints, for each group, the smallest and the largest share of a rank, and the number of ranks
- * that hold a part of it. */
+/* Prints, for each group, how many ranks hold a part of it, and the smallest and the largest number
+ * of its bytes on a rank. */
 static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");

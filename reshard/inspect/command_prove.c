@@ -1,4 +1,4 @@
-/* dcp-inspect prove: prints the same checksums for a step's files that dcp_prove computes for a
+/* dcp-inspect prove: prints, for a step's files, the same checksums that dcp_prove computes for a
  * state in memory. The tables contain most of them. A tensor whose shards are not contiguous parts
  * of it has no checksum in the tables; such tensors are read, and proven as a state whose boxes lie
  * in the files. */

@@ -159,7 +159,7 @@ static uint64_t count_differing(const char *a, const char *b, uint64_t n, uint64
     return differing;
 }
 
-/* Returns the distance of two integers, which fp64 need not represent exactly. */
+/* Returns the distance between two integers, even if fp64 cannot represent them exactly. */
 static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const char *b) {
     __int128 x = element_integer(a_type, a), y = element_integer(b_type, b);
     return (double)(y > x ? y - x : x - y);
@@ -183,8 +183,8 @@ static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64
     return bits;
 }
 
-/* Adds a pair of complex numbers; one of them may have been real. If both are finite, their
- * distance counts. */
+/* Adds a pair of complex numbers, one of which may have been converted from a real number. Their
+ * distance counts only if both are finite. */
 static void add_complex_pair(inspect_diff_sums *s, const inspect_diff_options *o, const double *x,
                              const double *y) {
     const bool finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
@@ -341,7 +341,7 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
 }
 
 /* Compares meta member by member; a value that is an object on both sides is compared member by
- * member, too. The length of keys is limited, because meta may have 16 MiB. */
+ * member, too. The length of keys is limited, because meta may be 16 MiB long. */
 
 enum { KEY = 400, DEPTH = 32 };
 

@@ -21,13 +21,14 @@ typedef enum inspect_diff_kind {
     DIFF_UNKNOWN, /* must be read, because the tables do not decide */
 } inspect_diff_kind;
 
-/* Sums over the elements of two tensors of one shape. Two elements count as equal if they are the
- * same infinity, or both NaN. Otherwise, if one of them is not finite, they are counted in
+/* Sums over the elements of two tensors of the same shape. Two elements count as equal if they are
+ * the same infinity, or both NaN. Otherwise, if one of them is not finite, they are counted in
  * `nonfinite`, but not in the sums of distances. */
 typedef struct inspect_diff_sums {
     uint64_t differing; /* elements that differ in bits or, if the dtypes differ, in value */
-    uint64_t bits_only; /* if the dtypes are equal: those with equal values (0 and -0, NaNs) */
-    uint64_t nonfinite; /* elements that do not differ by a finite number */
+    uint64_t bits_only; /* if the dtypes are equal: differing elements of equal value (0 and -0,
+                         * NaNs) */
+    uint64_t nonfinite; /* elements that differ, but not by a finite number */
     uint64_t finite;    /* elements in the sums below */
     uint64_t beyond;    /* elements beyond the tolerance */
     double max, abs;    /* the largest and the sum of |b - a| */
@@ -73,6 +74,6 @@ double inspect_differences_relative(const inspect_diff_sums *s); /* the norm of 
 
 /* Returns the differences of the checkpoints' meta: an array of {"key": path with dots, "a": value,
  * "b": value}. A value that is missing in a checkpoint is left out. The array has at most `most`
- * members; *n is the number of all differences. */
+ * members; *n is the total number of differences. */
 json_t *inspect_differences_meta(const dcp_checkpoint *a, const dcp_checkpoint *b, size_t most,
                                  size_t *n);

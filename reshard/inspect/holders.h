@@ -23,8 +23,8 @@ typedef struct inspect_holders {
     int world;
     inspect_holders_group groups[HOLDERS_GROUPS];
     size_t n;
-    uint64_t *bytes, *tensors; /* [world] each rank's bytes in all groups; the tensors of which it
-                                * has a part */
+    uint64_t *bytes, *tensors; /* [world] each rank's bytes in all groups; the number of tensors of
+                                * which it has a part */
 } inspect_holders;
 
 /* Counts the bytes. Returns an exit status. */

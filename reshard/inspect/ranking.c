@@ -133,7 +133,7 @@ static int order_names(const void *x, const void *y) {
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* Orders by module, and then by tensor, so that sums always have the same order. */
+/* Orders by module, and then by tensor, so that sums are always added in the same order. */
 static int order_tensors_in(const void *x, const void *y) {
     const inspect_ranked_module *a = x, *b = y;
     const int order = order_names(x, y);

@@ -58,7 +58,7 @@ extern const char *const inspect_ranking_names[RANKS];
  * only one checkpoint, and tensors with NaN. Rows with equal amounts are in the order of paths. */
 const inspect_diff_row **inspect_ranking_rows(const inspect_differences *d, inspect_rank by);
 
-/* The tensors of a module that follow each other in the comparison. */
+/* A module of the comparison: numbers of tensors, and sums over them. */
 typedef struct inspect_ranked_module {
     const char *path; /* the path of a tensor in the module; borrowed */
     size_t length;    /* the length of the path's part that names the module */

@@ -1,5 +1,5 @@
-/* Slices follow Python's rules. The dimension's size is added to a negative bound. Then a bound is
- * clipped to the range that the slice's step can reach. */
+/* Slices follow Python's rules. If a bound is negative, the dimension's size is added to it. Each
+ * bound is then clipped to the range that the slice's step can reach. */
 #include "inspect/slice.h"
 
 #include <errno.h>
@@ -64,8 +64,8 @@ static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
                           *near ? "?" : "; without a name, all tensors are listed");
 }
 
-/* Reads an optional integer into *out. *given: whether there is one. Returns -1 if the text is no
- * valid integer. */
+/* Reads an optional integer into *out. *given: whether there is one. Returns -1 if the text is not
+ * a valid integer. */
 static int parse_number(const char **text, int64_t *out, bool *given) {
     char *end;
     *given = !strchr(":,]", **text);
@@ -137,7 +137,7 @@ static int parse_parts(const char *text, inspect_slice *s) {
         if (strncmp(text, "...", 3) == 0 && !skipped) {
             if (parts - 1 > ndim) return -1;
             skipped = 1;
-            d += ndim - (parts - 1); /* d++ counts the dots themselves */
+            d += ndim - (parts - 1); /* the dots' dimensions; d-- offsets d++ */
             text += 3;
             d--;
         } else {
@@ -228,8 +228,8 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
     return row * stride_of(s, d - 1) > LONG_ROW || row > LONG_ROW ? d : d - 1;
 }
 
-/* Picks those of the piece's n elements that are in the slice on dimension r->lead. Returns their
- * number. */
+/* Picks, from the n elements of the piece, those whose index in dimension r->lead is in the slice.
+ * Returns their number. */
 static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;
     uint64_t inner = 1, kept = 0;

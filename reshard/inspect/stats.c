@@ -1,5 +1,5 @@
-/* The larger the checkpoint, the larger are the chunks, so their number is bounded. Each rank
- * handles an equal number of chunks. */
+/* The larger the checkpoint, the larger the chunks, so the number of chunks is bounded. Each rank
+ * handles about the same number of chunks. */
 #include "inspect/stats.h"
 
 #include <math.h>
@@ -126,8 +126,8 @@ int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint
     return status;
 }
 
-/* A batch is measured in two passes, so that small deviations from a large mean are not lost, and
- * then joined to the earlier batches (Chan, Golub, LeVeque 1979). */
+/* A batch is measured in two passes, so that small deviations from a large mean are not lost. Its
+ * statistics are then joined to those of the earlier batches (Chan, Golub, LeVeque 1979). */
 
 uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 

@@ -31,7 +31,7 @@ typedef struct inspect_chunks {
     uint64_t bytes;
 } inspect_chunks;
 
-/* Divides the tensors of `ckpt` that take[] marks into chunks. A tensor without elements has no
+/* Divides into chunks the tensors of `ckpt` that take[] marks. A tensor without elements has no
  * chunks. Returns 0 or an exit status. */
 int inspect_chunks_cut(const dcp_checkpoint *ckpt, const unsigned char *take, inspect_chunks *out);
 void inspect_chunks_free(inspect_chunks *chunks);
@@ -68,7 +68,7 @@ typedef struct inspect_stats {
 } inspect_stats;
 
 void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n);
-/* Joins the statistics of further numbers to *s. */
+/* Adds the statistics of other numbers to *s. */
 void inspect_stats_join(inspect_stats *s, const inspect_stats *more);
 uint64_t inspect_stats_finite(const inspect_stats *s);
 double inspect_stats_std(const inspect_stats *s); /* standard deviation of the population */

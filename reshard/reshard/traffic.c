@@ -1,4 +1,4 @@
-/* Counts the bytes of the plan: compares each old box with those new boxes that may overlap it on
+/* Counts the bytes of the plan: compares each old box with the new boxes that may overlap it on
  * dimension 0. */
 #include "reshard/traffic.h"
 
@@ -244,10 +244,10 @@ json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_lab
 }
 
 /* The drawing. If there are few ranks, each is a bar, with old ranks on the left and new ranks on
- * the right. The height of a bar is the rank's bytes, and the thickness of a band between two bars
- * is the bytes that pass from one to the other. If there are many ranks, the drawing is a matrix,
- * with a row per group of old ranks and a column per group of new ranks. The more bytes pass
- * between two groups, the darker is their cell. */
+ * the right. The height of a bar represents the rank's bytes, and the thickness of a band between
+ * two bars represents the bytes that pass from one to the other. If there are many ranks, the
+ * drawing is a matrix, with a row per group of old ranks and a column per group of new ranks. The
+ * more bytes pass between two groups, the darker their cell. */
 
 enum {
     MOST_BARS = 64, /* per side, so that bars can be distinguished */

@@ -17,7 +17,8 @@ typedef struct reshard_flow {
 typedef struct reshard_flow_rank {
     uint64_t read;    /* all tensor data in the old rank's file */
     uint64_t written; /* tensor data written to the new rank's file */
-    uint64_t moved;   /* the part of `written` from files of old ranks with other numbers */
+    uint64_t moved;   /* the part of `written` that comes from files of old ranks with other
+                       * numbers */
 } reshard_flow_rank;
 
 typedef struct reshard_traffic {
