@@ -200,8 +200,7 @@ static const deepspeed_row rows[] = {
 };
 
 /* DeepSpeed's values of scheduler.type and optimizer.type, compared without regard to case. If the
- * schedule is DeepSpeed's, keys of the schedule that the file does not give get DeepSpeed's
- * defaults. */
+ * schedule is DeepSpeed's, keys of the schedule that the file omits get DeepSpeed's defaults. */
 static const struct {
     const char *path, *theirs, *ours, *as;
     double min_lr_ratio; /* negative: none */

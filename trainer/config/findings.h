@@ -1,5 +1,5 @@
 /* Collects what is found while a configuration is read: all mistakes, so that a user can correct
- * them at once, and how DeepSpeed's keys were understood. */
+ * them all together, and how DeepSpeed's keys were understood. */
 #pragma once
 
 #include <jansson.h>
@@ -36,8 +36,8 @@ void config_findings_clear(config_findings *f);
 
 /* Returns DCP_ERR_ARG if there are mistakes, otherwise DCP_OK. The message begins with the source,
  * a file or the command line. It contains the mistake if there is only one; otherwise it contains
- * their number, and *lines lists them, each indented and after a newline. Free *lines with
- * free(). */
+ * the number of mistakes, and *lines lists them, each indented and after a newline. Free *lines
+ * with free(). */
 int config_findings_judge(const config_findings *f, const char *source, char **lines,
                           dcp_error *err);
 

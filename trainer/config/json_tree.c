@@ -19,8 +19,8 @@ static bool is_json(const json_error_t *error) {
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
-/* Returns the format that another program uses for its configuration, judged by the end of the
- * path; NULL if it is unknown. */
+/* Returns the format of another program's configuration file, judged by the end of the path; NULL
+ * if the format is unknown. */
 static const char *other_kind(const char *path) {
     static const char *const kinds[][2] = {
         {".yaml", "YAML"}, {".yml", "YAML"}, {".toml", "TOML"}, {".py", "Python"}};

@@ -29,7 +29,7 @@ size_t config_sources_fill(const json_t *list, config_source *out);
  * valid values. */
 int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 
-/* The number of failure domains that a private store with this redundancy may lose at once without
+/* The number of failure domains that a private store with this redundancy can lose at once without
  * losing a step: 0 for NULL and "none", 1 for "partner", K for "rs(K)"; -1 for any other text. */
 int config_stores_survivable(const char *redundancy);
 

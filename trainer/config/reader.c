@@ -183,7 +183,6 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
                      type);
 }
 
-/* Checks the conditions that involve several keys. */
 /* Checks the keys that say which steps remain in addition to the newest ones. */
 static int check_policies(const config *c, dcp_error *err) {
     const char *key = c->keep_every ? "keep_every" : c->keep_seconds ? "keep_seconds" : "keep_best";
@@ -201,6 +200,7 @@ static int check_policies(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Checks the conditions that involve several keys. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->n_sources && strcmp(c->data_type, "safetensors") == 0)
         return core_fail(
@@ -382,7 +382,7 @@ static int read_overrides(char *const *overrides, int n, json_t **out, json_t **
     return status;
 }
 
-/* Refuses a file that describes a model instead of a training. */
+/* Refuses a file that describes a model instead of a training run. */
 static int check_kind(const json_t *given, dcp_error *err) {
     if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,

@@ -9,7 +9,8 @@
  * error names the full path of the key, and the file or the command line as the place where it is
  * set. If there are several mistakes, the message gives only their number. *lines receives text for
  * people, or NULL; free it with free(). After an error, it is the list of mistakes, to be printed
- * after the message. Otherwise, it reports how keys of DeepSpeed were understood, one per line. */
+ * after the message. Otherwise, it reports how keys were understood, in one line for each kind of
+ * finding. */
 int config_load(const char *path, char *const *overrides, int n_overrides, int world, config **out,
                 char **lines, dcp_error *err);
 /* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */

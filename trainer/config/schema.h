@@ -20,7 +20,7 @@ typedef enum config_type {
     CONFIG_INTEGER, /* min <= value <= max; uint64_t */
     CONFIG_NUMBER,  /* min <= value <= max; double */
     CONFIG_SWITCH,  /* true or false; bool */
-    CONFIG_BETAS,   /* two numbers in [0, 1); const json_t *, as for those below */
+    CONFIG_BETAS,   /* two numbers in [0, 1); const json_t *, as for the types below */
     CONFIG_NAMES,   /* list of strings */
     CONFIG_OBJECTS, /* list of objects; see `check` */
     CONFIG_MODEL,   /* path, or an object with its own keys */

@@ -26,7 +26,7 @@ int data_fail_for_key(const char *key, int status, const dcp_error *why, dcp_err
 
 /* The number of samples per epoch, summed over all sources. */
 uint64_t data_samples(const data *d);
-/* Describes the files of text or ids, added up over all sources. */
+/* Describes the files of text or ids of all sources; their number and their bytes are added up. */
 void data_files_describe(const data *d, data_contents *out);
 /* For packed samples: the number of records in them, and the share of the samples' positions that
  * records fill. */

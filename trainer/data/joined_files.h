@@ -57,12 +57,12 @@ typedef struct data_files {
 
 /* Finds the files: `path` is a file, a folder (all regular files below it except hidden ones) or a
  * glob pattern of files and folders. Files that are empty are left out; out->n is 0 if none are
- * left. Returns DCP_ERR_NOT_FOUND if nothing matches the path, or if a file or folder may not be
- * read. */
+ * left. Returns DCP_ERR_NOT_FOUND if nothing matches the path, or if this user has no permission to
+ * read a file or folder. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
-/* Returns the path of the first file of `other` that is also a file of `path`, even under another
- * path. Returns NULL if there is no such file, or if that cannot be determined. Free the text with
- * free(). */
+/* Returns the path of the first file of `other` that is also a file of `path`, even if the file has
+ * two different paths. Returns NULL if there is no such file, or if that cannot be determined. Free
+ * the text with free(). */
 char *data_files_shared(const char *path, const char *other);
 /* Appends a file after the others; ignores an empty one. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);

@@ -4,7 +4,7 @@
 #include "data/joined_files.h"
 #include <dcp/safetensors.h>
 
-/* The maximum number of lists of starts per file. Such a list gives where each record begins, and
+/* The maximum number of lists of starts per file. Such a list says where each record begins, and
  * where the last one ends. */
 enum { RECORD_MAX_STARTS = 2 };
 

@@ -121,8 +121,8 @@ static uint64_t frames_of(const record_file *f, uint64_t own) {
     return data_speech_file_length(f, SPEECH_FRAMES, own);
 }
 
-/* Checks that `of`, a length of each record, is at most `room`. The message reports the longest
- * record, whose length is a sufficient `room`. */
+/* Checks that the length that `of` returns is at most `room` for each record. The message reports
+ * the longest record, whose length would be a sufficient `room`. */
 static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
                          uint64_t room, const char *what, const char *key, dcp_error *err) {
     uint64_t longest = 0;
@@ -248,7 +248,7 @@ static int check_contents(const sample_shape *shape, const record_file *f, uint6
     return status;
 }
 
-/* A record_file_read. ctx: the sample_shape into which its records must fit. */
+/* Implements record_file_read. ctx: the sample_shape into which the file's records must fit. */
 static int data_speech_file_read(void *ctx, record_file *f, dcp_error *err) {
     const sample_shape *shape = ctx;
     speech_tensors t;

@@ -136,7 +136,7 @@ void data_bins_free(data_bins *bins) {
  * examples/chat_to_records.py makes these files.
  *
  * With packing, a sample is a bin of records, one after the other, each with its own positions; the
- * rest of the sample is treated as one more record. Bins are the same in every epoch, only their
+ * rest of the sample is treated as one more record. Bins are the same in every epoch; only their
  * order differs. */
 
 /* The remedy for an invalid file. */

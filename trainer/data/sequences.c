@@ -52,7 +52,8 @@ static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *
         path, 8 * w->width, within, id, w->vocab);
 }
 
-/* Checks that the model has every id. from: bytes [offset, offset + bytes) of the files. */
+/* Checks that every id is in the model's vocabulary. from: bytes [offset, offset + bytes) of the
+ * files. */
 static int check_ids(const sequences *w, uint64_t offset, const uint8_t *from, uint64_t bytes,
                      dcp_error *err) {
     if (w->width == 1) return DCP_OK;

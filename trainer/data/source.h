@@ -61,7 +61,7 @@ extern const data_source data_records;
 
 extern const data_source data_recordings;
 
-/* Sequences of tokens from files: of bytes, or of token ids. */
+/* Sequences of tokens, which are bytes or token ids, from files. */
 
 extern const data_source data_text, data_tokens;
 
