@@ -206,7 +206,7 @@ static const char requeued[] =
     "continuing from the newest step, which a run with exactly this configuration has saved, "
     "ignoring checkpoint.resume=%s; to follow checkpoint.resume again, use another checkpoint.dir";
 
-/* Collective. Makes the run continue from its newest step also if dcp-run did not notice that an
+/* Collective. Makes the run continue from its newest step even if dcp-run did not notice that an
  * earlier start published a step, or if the job was requeued. */
 static int go_on_from_own(config *c, dcp_error *err) {
     dcp_comm *dcp;
@@ -282,8 +282,8 @@ static void print_config(const config *c, int rank) {
                    "number of ranks, so losses and checkpoints do too");
 }
 
-/* Warns if the run ends before the warm-up does. This is no error, because the user may intend to
- * prolong the run later. */
+/* Warns if the run ends before the warm-up does. This is not an error, because the user may intend
+ * to extend the run later. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
         ranks_warn(rank,

@@ -7,8 +7,8 @@
  *   the last run. If a step has one run per group, and that run is one sum
  *   (fsdp_micro_batches_run), each shard is sent between groups twice, except for a rank's own
  *   piece.
- * - Without hybrid sharding, all ranks have sent this rank its piece of the gradients already. It
- *   sends the sum to the other ranks of the column.
+ * - Without hybrid sharding, all ranks have sent this rank its piece of the gradients already. This
+ *   rank sends the sum to the other ranks of the column.
  * - With the ring, the transport adds the groups' sums.
  *
  * The sums of one unit and the results of the unit before it can be in flight at the same time. */

@@ -1,6 +1,6 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
  * micro-batch does everything but the computation. A block's gradients travel while the next
- * block's are computed; the root's travel at the end of a micro-step. */
+ * block's gradients are computed; the root's gradients travel at the end of a micro-step. */
 #include "fsdp/fsdp.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* Sharded computation of a model. A unit's parameters are gathered before a stage needs them, while
- * another stage computes. Its gradients are summed into their owners' shards while the next unit
- * computes. fsdp_strategy determines how this is done, and fsdp_plan_sizes how large the buffers
- * are. The root unit stays gathered during a step. If a rank's shard is the whole state, the
- * storage itself is the gathered model, unless it is offloaded to the host. */
+ * another stage computes. The unit's gradients are summed into their owners' shards while the next
+ * unit computes. fsdp_strategy determines how this is done, and fsdp_plan_sizes how large the
+ * buffers are. The root unit stays gathered during a step. If a rank's shard is the whole state,
+ * the storage itself is the gathered model, unless it is offloaded to the host. */
 #pragma once
 
 #include <stddef.h>

@@ -9,8 +9,8 @@
 #include "fsdp/strategy.h"
 #include "fsdp/sum_order.h"
 
-/* Everything that the computation of a step depends on, apart from the model. `layout` is that of
- * the rank whose memory and traffic are computed. */
+/* Everything that the computation of a step depends on, apart from the model. `layout` is the
+ * layout of the rank whose memory and traffic are computed. */
 typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;

@@ -21,7 +21,7 @@
  * one after the other, and contains a rank's slices. Gradients and the optimizer's slots are always
  * shards.
  *
- * Ranks form groups of `shards` consecutive ones; each group holds the state once. "Rank order" is
+ * Ranks form groups of `shards` consecutive ranks; each group holds the state once. "Rank order" is
  * the order of a group's ranks.
  *
  * Slices and whole parameters start on multiples of FSDP_ALIGN elements; the content of the gaps is
@@ -91,8 +91,8 @@ int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t
 /* Makes the layout of a model for rank `rank` of `world`. Nothing is communicated, so the ranks
  * need not exist. Unit 0 is the root. Each block is a unit; with strategy->min_params, consecutive
  * blocks are joined until they have that many parameters, and the root gets the rest. Tied weights
- * are one parameter. frozen: a list of globs of names. DCP_ERR_ARG: one of them matches no
- * parameter, or together they match all. */
+ * are one parameter. frozen: a list of globs of names. DCP_ERR_ARG: one of the globs matches no
+ * parameter, or together they match all parameters. */
 int fsdp_layout_of_model(const model *m, const json_t *frozen, const fsdp_strategy *strategy,
                          int rank, int world, fsdp_layout **out, dcp_error *err);
 void fsdp_layout_destroy(fsdp_layout *layout);

@@ -30,7 +30,7 @@ typedef struct fsdp_strategy {
     bool ring;         /* reductions use MPI's order of additions, which depends on the ranks */
     bool bf16;         /* gathers round parameters to bf16, and send half the bytes */
     uint64_t prefetch; /* units that are gathered ahead; at most FSDP_MAX_AHEAD */
-    /* Blocks are joined to units of at least that many parameters; 0 if each block is a unit. */
+    /* Blocks are joined into units of at least this many parameters; 0 if each block is a unit. */
     uint64_t min_params;
 } fsdp_strategy;
 

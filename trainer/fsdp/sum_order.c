@@ -252,7 +252,7 @@ static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64
     return kept;
 }
 
-/* Considers only the first block, because all blocks are added up like it. */
+/* Considers only the first block, because all blocks are added up in the same way. */
 uint64_t fsdp_micro_batches_stored_local(const fsdp_micro_batches *l) {
     return kept_between(l, 0, l->block, 1);
 }

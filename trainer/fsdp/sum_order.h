@@ -71,7 +71,7 @@ typedef struct fsdp_sum_counter {
 } fsdp_sum_counter;
 
 /* Allocates n slots for all counters that share them; fails with core_fail_memory's error. The
- * second function frees what was allocated, also after a failure; NULL is ignored. */
+ * second function frees what was allocated, even after a failure; NULL is ignored. */
 int fsdp_sum_allocate_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err);
 void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
@@ -126,7 +126,7 @@ uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t mic
 /* Returns true if ranks send sums after a micro-step. */
 bool fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
 /* Returns the part that a rank sends after a micro-step; .n is 0 if it sends nothing. In the order
- * of additions, a rank's part comes before that of the group's next rank. */
+ * of additions, a rank's part comes before the part of the group's next rank. */
 fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
 /* Returns the number of ranks in a rank's group that send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);

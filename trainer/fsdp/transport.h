@@ -1,12 +1,12 @@
-/* How units and gradients travel between ranks while they compute: a table of functions with
+/* How units and gradients travel between ranks while the ranks compute: a table of functions with
  * several implementations. The data are plain memory in rank order. A transport does not know which
  * part of a model they belong to, in which order sums are formed, or which buffers exist.
  *
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
  * implementation guarantees:
  * - All ranks of a group begin the group's transfers in the same order. Beginning a transfer does
- *   not wait for another rank. Several transfers may be in flight at once, also of different
- *   groups, and may be finished in any order.
+ *   not wait for another rank. Several transfers, even of different groups, may be in flight at
+ *   once, and may be finished in any order.
  * - Before finish, what is sent must not change, and what is received must not be used. A transfer
  *   sees the effects of work that the kernels were given before it began. Work that the kernels are
  *   given after finish sees what arrived; finish need not guarantee more.
@@ -61,11 +61,11 @@ struct fsdp_transport {
      * its place in `to`, or in memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_segments to, fsdp_transfer *out);
-    /* Sends each rank its stretch of `from`, in fp32, and receives from each rank into its stretch
-     * of `to`. */
+    /* Sends each rank its stretch of `from`, in fp32, and receives each rank's data in that rank's
+     * stretch of `to`. */
     void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_segments from, fsdp_segments to,
                      fsdp_transfer *out);
-    /* `from` consists of one stretch for each rank, contiguously. to[counts[own rank]] = the sum
+    /* `from` consists of one stretch for each rank, without gaps. to[counts[own rank]] = the sum
      * over ranks of this rank's stretch. */
     void (*reduce_scatter)(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                            const int *counts, fsdp_transfer *out);
@@ -93,8 +93,8 @@ int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 /* The transport by NCCL between GPUs, on streams of its own. Exists only in builds with NCCL.
  * shared: ranks share a GPU, which requires NCCL 2.30 or later and NCCL_MULTI_RANK_GPU_ENABLE=1.
  * sums: reduce_scatter and all_reduce are required, too. Ranks are connected before it returns.
- * Collective; returns nonzero on all ranks if any rank cannot use the library. A rank that does not
- * answer ends the others after 300 s, and an error of NCCL ends the run within 20 s. A single rank
+ * Collective; returns nonzero on all ranks if any rank cannot use the library. If a rank does not
+ * answer, the others end after 300 s; an error of NCCL ends the run within 20 s. A single rank
  * needs no library. */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
                         fsdp_transport *out);

@@ -5,14 +5,14 @@
  * - Each group of ranks has a communicator; a group of all ranks uses the world's.
  * - All transfers are on one stream. A kernel of NCCL stays on the GPU until its peers have
  *   arrived, so kernels of two communicators, begun in different orders on two GPUs, could wait for
- *   each other forever. By events, a transfer waits for the kernels that were launched before it
- *   began (follow_kernels), and kernels that are launched after its finish wait for the transfer
- *   (nccl_finish).
+ *   each other forever. Events make a transfer wait for the kernels that were launched before it
+ *   began (follow_kernels), and make kernels that are launched after its finish wait for the
+ *   transfer (nccl_finish).
  * - A single rank needs no NCCL: parameters that it gathers from the host's memory are copied on
  *   the stream of transfers.
  * - Communicators do not block. Each wait for a communicator or a transfer checks for errors and
- *   for a timeout, so a failure ends the run within a bounded time. ncclCommAbort and MPI_Abort may
- *   not return, so an alarm ends the process in that case. */
+ *   for a timeout, so a failure ends the run within a bounded time. ncclCommAbort and MPI_Abort
+ *   might never return, so an alarm ends the process in that case. */
 #include "fsdp/transport.h"
 
 #include <cuda_runtime_api.h>
@@ -382,8 +382,8 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
         return 1;
     }
     n->kernels = stream;
-    /* connect_groups makes only the connections for small sums. NCCL uses others for larger sums;
-     * with 0, it makes these at the start, too, not on first use. */
+    /* connect_groups makes only the connections for small sums. NCCL uses other connections for
+     * larger sums; with 0, it makes those at the start, too, instead of on first use. */
     if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     join_group(n, FSDP_WORLD, mesh->world);
     join_group(n, FSDP_SHARDS, mesh->shards);

@@ -5,7 +5,7 @@
 #include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL
-/* Returns true if ranks share a device anywhere. */
+/* Returns true if any device is shared by several ranks. */
 static bool is_shared(const fsdp_mesh *mesh, const kernels *k) {
     MPI_Comm sharers;
     int n;
@@ -18,7 +18,7 @@ static bool is_shared(const fsdp_mesh *mesh, const kernels *k) {
 
 static int try_nccl(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out) {
     const int failed = fsdp_transport_nccl(mesh, k, is_shared(mesh, k), sums, out);
-    if (failed) *out = (fsdp_transport){0}; /* the transport has been destroyed again */
+    if (failed) *out = (fsdp_transport){0}; /* the transport is already destroyed */
     return failed;
 }
 #else

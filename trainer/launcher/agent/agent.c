@@ -303,7 +303,7 @@ static void send_clear(agent *a) {
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* Closes all descriptors except `kept`. If the agent held a pipe open, the pipe's reader would not
- * reach its end when dcp-run and the ranks have ended. */
+ * reach the end of the pipe even after dcp-run and the ranks have ended. */
 static void close_all_but(int *kept, size_t n) {
     unsigned from = 0;
     qsort(kept, n, sizeof *kept, by_number);
