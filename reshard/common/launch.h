@@ -63,12 +63,12 @@ void launch_sum(const launch *job, uint64_t *buf, int n);
  * an exit status after a message. */
 int step_path_list(const char *dir, dcp_step **out, size_t *n);
 
-/* Writes the path of the step's folder, which is `ckpt` itself or lies in it, to step[PATH_MAX].
+/* Writes to step[PATH_MAX] the path of the step's folder, which is `ckpt` itself or lies in it.
  * Returns 0, or the exit status. The step may be damaged in any way. */
 int step_path_find(const char *ckpt, char *step);
 
-/* Returns 1 if the folder has the name or the contents of a step, 0 if it has not, or -1 with errno
- * if it could not be read. */
+/* Returns 1 if the folder has the name or the contents of a step, 0 if it has neither, or -1 with
+ * errno if it could not be read. */
 int step_path_is_step(const char *folder);
 
 /* Call it if the newest step could not be used: reports on stderr which complete step of the

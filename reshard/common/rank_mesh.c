@@ -234,8 +234,8 @@ rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor) {
                            tensor->shape[rule->dim] % (uint64_t)rule->parts ? 1 : rule->parts};
 }
 
-/* Returns the number that the model's configuration has under the first of `names` that exists in
- * it; 0 if none of them exists. */
+/* Returns the value, in the model's configuration, of the first of `names` that exists there; 0 if
+ * none of them exists. */
 static json_int_t model_number(const json_t *meta, const char *const *names) {
     const json_t *model = json_object_get(meta, "model"), *value = NULL;
     for (; *names && !value; names++) value = json_object_get(model, *names);

@@ -7,7 +7,7 @@
  *
  * Ranks are numbered row-major in the order in which the axes are given: in fsdp=4,tp=2 ranks 0 and
  * 1 are neighbours in tp. If tp and fsdp cut the same dimension, tp cuts first and fsdp cuts the
- * result, as FSDP2 does over tensor-parallel modules. Each cut is like one by torch.chunk: ceil(n /
+ * result, as FSDP2 does over tensor-parallel modules. Each cut is like torch.chunk's: ceil(n /
  * size) rows per rank; the last ranks may have fewer rows, or none. */
 #pragma once
 

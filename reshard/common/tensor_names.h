@@ -23,8 +23,8 @@ typedef struct tensor_names {
     size_t n;
     bool unwraps;   /* wrappers' parts are removed from names */
     size_t leading; /* if `unwraps`: the bytes that are removed at the beginning of each name */
-    size_t unwrapped[MODEL_WRAPPERS]; /* the number of the model's names from which the part of each
-                                       * wrapper was removed */
+    size_t unwrapped[MODEL_WRAPPERS]; /* for each wrapper, the number of the model's names from
+                                       * which its part was removed */
 } tensor_names;
 
 /* Functions return exit statuses, and report failures themselves. */

@@ -69,14 +69,14 @@ typedef struct export_settings {
 int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *settings,
                           export_contents *contents);
 
-/* Lists all tensors of /model except `left_out`, which is a path or NULL. Lists those of /optimizer
- * if the settings request that. */
+/* Lists all tensors of /model except `left_out`, which is a path or NULL. Also lists the tensors of
+ * /optimizer if the settings request them. */
 int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *settings,
                          const char *left_out, export_contents *out);
 void export_contents_free(export_contents *contents);
 
-/* Determines the exported names of the checkpoint's model. With `unwraps`, removes wrappers'
- * parts. */
+/* Determines the names under which the tensors of the checkpoint's model are exported. With
+ * `unwraps`, removes wrappers' parts. */
 int export_contents_find_names(const dcp_checkpoint *ckpt, bool unwraps, tensor_names *names);
 
 /* *out: the path of a copy of the embedding that need not be exported, because the configuration
@@ -90,9 +90,9 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt);
 
 /* An export as one plain HDF5 file. */
 
-/* On rank 0: creates one HDF5 file in `dir`. It has all tensors, without their data yet, and the
- * configuration as its attribute `config`. Sets the items' offsets. Returns an exit status, after a
- * message. */
+/* On rank 0: creates one HDF5 file in `dir`. The file has all tensors, but not yet their data, and
+ * the configuration as its attribute `config`. Sets the items' offsets. Returns an exit status,
+ * after a message. */
 int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents, const char *dir);
 /* Returns true if export_hdf5_file_create may have made the file: it is an HDF5 file with the mark
  * of an export or, from an earlier version, with the attribute `config`. */

@@ -103,8 +103,8 @@ bool export_hdf5_file_is_ours(const char *path) {
 }
 
 /* Lays out the file. A failed write is reported only after HDF5 has closed the file: if closing
- * fails, HDF5 leaves the file open and closes it again when the program ends, and the program then
- * crashes. */
+ * fails, HDF5 leaves the file open and tries again to close it when the program ends, and the
+ * program then crashes. */
 static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, int fd,
                         const char *path) {
     int error = 0, status = PROGRAM_FAILED;

@@ -15,8 +15,8 @@ typedef struct import_file {
     uint64_t bytes;
 } import_file;
 
-/* The model's companion files, which an export writes again: those of the tokenizer, of generation
- * and of preprocessing. */
+/* The model's companion files, which an export writes again: the files for the tokenizer, for
+ * generation and for preprocessing. */
 typedef struct import_files {
     import_file *list; /* in ascending order of names */
     size_t n;

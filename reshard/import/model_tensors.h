@@ -47,7 +47,7 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
 /* The optimizer's state of a folder, as dcp-export --with-optimizer writes it: tensors SLOT.NAME
  * for each parameter NAME, and its count of updates, step.NAME. */
 
-/* The section of the checkpoint; it has a folder for each slot. */
+/* The section of the checkpoint that holds this state; it has a folder for each slot. */
 #define IMPORT_MOMENTS "optimizer"
 
 /* Opens the optimizer's state, and compares it with the model's tensors. Returns an exit status;

@@ -78,8 +78,8 @@ static int add_to_kind(summary *s, size_t i) {
     return is_parameter(t->path) ? inspect_modules_add(&s->modules, t) : 0;
 }
 
-/* Adds up the sizes of the tensors that match the globs, or of all tensors without globs. Modules
- * are counted down to `depth`. Returns an exit status. */
+/* Adds up the sizes of the tensors that match the globs, or of all tensors without globs. Counts
+ * modules that are at most `depth` levels deep. Returns an exit status. */
 static int summarize_sizes(dcp_checkpoint *ckpt, char *const *globs, size_t n_globs, unsigned depth,
                            summary *out) {
     size_t n = dcp_checkpoint_tensors(ckpt);

@@ -362,8 +362,8 @@ static void add_difference(found *f, const char *key, json_t *a, json_t *b) {
 
 static void compare_values(found *f, const char *key, json_t *a, json_t *b);
 
-/* Compares one member. If its key would be too long or too deep, the differences below are reported
- * as one difference of `key`. */
+/* Compares one member. If its key would be too long or too deep, the differences below it are
+ * reported as one difference of `key`. */
 static void compare_member(found *f, const char *key, const char *name, json_t *a, json_t *b) {
     char path[KEY];
     int length = snprintf(path, sizeof path, "%s%s%s", key, key[0] ? "." : "", name);

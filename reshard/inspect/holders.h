@@ -19,7 +19,7 @@ typedef struct inspect_holders_group {
 
 typedef struct inspect_holders {
     const dcp_checkpoint *ckpt;
-    const rank_mesh *mesh; /* NULL: each file of the step is a rank, as it was written */
+    const rank_mesh *mesh; /* NULL: the ranks that wrote the step, one for each file */
     int world;
     inspect_holders_group groups[HOLDERS_GROUPS];
     size_t n;
