@@ -26,8 +26,8 @@ typedef struct config_overrides {
     int n;
 } config_overrides;
 
-/* Sets *out to the model's object: `model` itself if it is an object. Otherwise `model` is a path,
- * and the object is read from that file, or from config.json in that folder. */
+/* Sets *out to the model's object: `model` itself if it is an object. Otherwise `model` is the path
+ * of a file that contains the object, or of a folder whose config.json contains it. */
 static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     const char *given = json_string_value(model);
     if (!given) {

@@ -6,6 +6,6 @@
 
 #include "config/schema.h"
 
-/* Writes the key, or group of keys, that is most similar to `path` to best[]. Returns false if none
+/* Writes to best[] the key, or group of keys, that is most similar to `path`. Returns false if none
  * is similar. */
 bool config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);

@@ -40,8 +40,8 @@ typedef struct data_source {
     /* Reads sample number `index` of `epoch` into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
-    /* Adds the number of records of an epoch, and the number of their tokens that samples include.
-     * NULL if samples cannot be packed. */
+    /* Adds to *records the number of records of an epoch, and to *tokens the number of their tokens
+     * that samples include. NULL if samples cannot be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
     /* NULL if samples do not consist of bytes. */
     void (*normalize)(void *state, const sample_normalization *how);

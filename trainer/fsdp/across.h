@@ -35,7 +35,7 @@ void fsdp_across_broadcast(fsdp_across *a, size_t unit);
 void fsdp_across_add(fsdp_across *a, size_t unit);
 /* Lets transfers proceed. Cheap. */
 void fsdp_across_poll(fsdp_across *a);
-/* Waits for everything that was begun. After that, the shards contain the sums. */
+/* Completes all work that has begun. After that, the shards contain the sums. */
 void fsdp_across_finish(fsdp_across *a);
 /* The number of elements that this rank has sent since the creation. */
 uint64_t fsdp_across_sent(const fsdp_across *a);

@@ -22,7 +22,7 @@ struct fsdp_gather {
     void (*start)(fsdp_gather *g, size_t unit);
     /* Lets transfers proceed. Cheap. */
     void (*poll)(fsdp_gather *g);
-    /* Waits for the unit that has been in flight for longest. Returns its parameters [whole_elems],
+    /* Waits for the unit that has been in flight longest. Returns its parameters [whole_elems],
      * which may be read until the release. If blocks are dropped after use, the caller releases
      * each before it finishes the next one. */
     float *(*finish)(fsdp_gather *g);

@@ -90,8 +90,8 @@ static uint64_t count_shards(const fsdp_unit *unit, int shards, bool with_frozen
     return start;
 }
 
-/* Returns true if count_shards cannot overflow. It adds up all elements, and the padding of each
- * slice. */
+/* Returns true if count_shards, which adds up all elements and the padding of each slice, cannot
+ * overflow. */
 static bool unit_fits(const fsdp_unit *unit, int shards) {
     const uint64_t padding = (uint64_t)unit->n * (uint64_t)shards * FSDP_ALIGN;
     return unit->whole_elems <= INT_MAX && padding <= INT_MAX - unit->whole_elems;

@@ -106,7 +106,7 @@ typedef struct fsdp_range {
  * shard's gradient among themselves. */
 fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank);
 
-/* The rows that this rank saves of its slice of a parameter: ranks that hold the same slice share
+/* The rows that this rank saves from its slice of a parameter: ranks that hold the same slice share
  * the work. *first: the index of the rows' first element within the slice. */
 dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint64_t *first);
 

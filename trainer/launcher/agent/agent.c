@@ -42,7 +42,7 @@ typedef struct agent {
     bool is_starting;
     double find_until; /* the time until which ranks are searched for often, unless all are found */
     double received_at,
-        sent_at; /* when the last message of dcp-run arrived; when the last beat was sent */
+        sent_at; /* when the last message from dcp-run arrived; when the last beat was sent */
     struct {
         pid_t pid; /* the process that collects the stacks; 0: none */
         int fd;
