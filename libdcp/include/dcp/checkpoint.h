@@ -22,15 +22,15 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * DCP_ERR_CORRUPT: a table's checksum, a table's bounds or a file's size is wrong, or the folder
  * has the name of another step.
  * DCP_ERR_VERSION: the step was written in a newer format.
- * DCP_ERR_ARG: the folder is one node's part of a private store's step (dcp/store.h), of which
+ * DCP_ERR_ARG: the folder holds only one node's part of a private store's step (dcp/store.h);
  * other nodes have the rest.
  *
  * In layout global, rank 0 reads and checks the tables, and all ranks get them. In layout sharded,
  * each shard's tables are read and checked by one rank; the ranks do so simultaneously. Every rank
  * then knows the tensors' names, types and shapes. For each tensor, one rank stores where the
  * tensor's boxes lie; a load requests this information from that rank. Shards' files are opened
- * when they are read. At most 64 remain open; fewer if a quarter of the files that the process may
- * open (RLIMIT_NOFILE) is less.
+ * when they are read. At most 64 remain open, or a quarter of the number of files that the process
+ * may open (RLIMIT_NOFILE) if that is less, but at least 8.
  *
  * Until the close, the step is held by a lock on its about.json: no writer of the store removes its
  * files, and a load can read them even if a save has replaced the step. A child of fork holds
@@ -44,9 +44,9 @@ DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint
  *
  *   own_path  this rank's own path. Either all ranks pass their node's directory of steps, or all
  *             pass the step's folder in it. A rank whose path does not exist sees no file, which is
- *             no failure; NULL has the same effect
+ *             not an error; NULL has the same effect
  *
- * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest lacks.
+ * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest step lacks.
  * DCP_ERR_CORRUPT: the step's folder was given, and no rank sees one of the step's files; or as for
  * dcp_checkpoint_open.
  * DCP_ERR_MISMATCH: some ranks pass directories of steps and others steps' folders.
@@ -105,12 +105,12 @@ typedef struct dcp_rename {
  * it. Tensors under /files, which an import stores for the export, are never unexpected. PyTorch's
  * strict=True refuses both kinds. */
 typedef enum dcp_missing_keys {
-    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND; the message names the first and counts all */
+    DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND; the message gives the first name and a count */
     DCP_MISSING_KEYS_KEEP,   /* their memory remains unchanged; see on_missing */
 } dcp_missing_keys;
 typedef enum dcp_unexpected_keys {
     DCP_UNEXPECTED_KEYS_IGNORE,
-    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH; the message names the first and counts all */
+    DCP_UNEXPECTED_KEYS_REFUSE, /* DCP_ERR_MISMATCH; the message gives the first name and a count */
 } dcp_unexpected_keys;
 
 /* Options of a load. All ranks must pass the same values, else the call fails with
@@ -142,8 +142,8 @@ typedef struct dcp_load_options {
      * `renames`, would match a glob. */
     dcp_unexpected_keys unexpected_keys;
     /* Any engine loads what any other wrote. With DCP_ENGINE_MPIO, HDF5 opens a file only after the
-     * checksum of all its bytes outside of tensors was found right. A dataset that is not
-     * contiguous, or not at the place that the index gives, is DCP_ERR_CORRUPT. Tensors that the
+     * checksum of all its bytes outside of tensors has been verified. A dataset that is not
+     * contiguous, or not at the offset that the index gives, is DCP_ERR_CORRUPT. Tensors that the
      * ranks' boxes do not cover exactly are read block by block, without HDF5. Unless every rank
      * sees every file of the step, DCP_ENGINE_DIRECT reads the step, whichever engine is
      * requested. */
@@ -169,7 +169,7 @@ typedef struct dcp_load_options {
 
 /* Fills the memory of `state`'s boxes from the checkpoint. Collective.
  *
- *   state    may name any part of the checkpoint's tensors; its boxes may differ from those that
+ *   state    may name any subset of the checkpoint's tensors; its boxes may differ from those that
  *            were saved
  *   options  may be NULL
  *   report   may be NULL
@@ -260,11 +260,11 @@ DCP_API int dcp_about_read(const char *step_path, char **json, dcp_error *err);
 
 typedef struct dcp_verify_options {
     size_t size; /* dcp/size.h */
-    /* Called for each damage found. `what` is one line that names the file, and in it the tensor
+    /* Called for each fault found. `what` is one line that names the file, and in it the tensor
      * and block or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
      * about.json). */
     void (*on_damage)(void *ctx, const char *what);
-    /* Called for something that is unusual but no damage: HDF5 metadata that differs from what this
+    /* Called for something unusual that is not damage: HDF5 metadata that differs from what this
      * library writes for these tensors, although its checksum is right. A load does not read that
      * metadata, but other programs do. May be NULL. */
     void (*on_note)(void *ctx, const char *what);

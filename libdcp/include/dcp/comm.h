@@ -54,7 +54,7 @@ typedef struct dcp_comm_ops {
      * returns DCP_ERR_COMM; `ctx` remains usable. */
     int (*duplicate)(void *ctx, void **out_ctx);
     /* Frees a context made by `duplicate`; called once for each. It must not wait for other ranks,
-     * which may not call it at that time, or may be gone. */
+     * since they might not call it at that time, or might be gone. */
     void (*free)(void *ctx);
     /* 1: several threads may call the functions at the same time, each with a different context. A
      * context is used by one thread at a time, but not always by the same one. If this is 1 and
@@ -120,14 +120,14 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
  *
  *   seconds  the longest time that the rank waits without completing a message with another rank; a
  *            message has at most 64 MiB. The largest value that any rank passes applies, to
- *            duplicates as well. 0: no limit, since a step may take any time.
+ *            duplicates as well. 0: no limit, since a step can take arbitrarily long.
  *
  * The default is DCP_COMM_LIMIT in the environment, or else 0. A rank whose process can be looked
  * up (same kernel, same PID and time namespaces) needs no limit: once it has ended, the other ranks
  * return DCP_ERR_COMM within two seconds. A limit is for ranks on other machines and for ranks that
  * hang: after the limit, and one more second in which the ranks find out which rank is late, they
  * return DCP_ERR_COMM as well. This function does not affect a caller's table (dcp_comm_from_ops),
- * which has its own waiting times.
+ * which has its own timeouts.
  * DCP_ERR_ARG: less than 0, or 1e9 or more. */
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 

@@ -25,7 +25,7 @@ typedef struct dcp_glance {
     int ranks;        /* ranks that wrote the step, from about.json; 0: not known */
     int64_t written; /* seconds since 1970, from about.json, or the time of the newest file; -1: not
                         known */
-    int survives;    /* losses of failure domains that the step survives, from about.json
+    int survives;    /* how many lost failure domains the step survives, from about.json
                         (dcp_store_survives); -1: not stated, as for a shared store's step */
     int domains;     /* failure domains of the ranks; 0: not known */
     int has_names;   /* 1: the caller named the failure domains; 0: they are hosts */

@@ -44,9 +44,10 @@ typedef struct dcp_rewrite_options {
 #define DCP_REWRITE_OPTIONS_INIT DCP_SIZED(dcp_rewrite_options)
 
 /* Writes the state of `from` to the store `to`, as the step with the same number and JSON.
- * Collective over the communicator of both, which must be the same. On DCP_OK the step is complete
- * and durable. Each byte is read about once; reading and writing overlap. Before the step is
- * published, the checksums of all tensors in the new files are compared with those in the old ones.
+ * Collective over their communicator, which must be the same for both. On DCP_OK the step is
+ * complete and durable. Each byte is read about once; reading and writing overlap. Before the step
+ * is published, the checksums of all tensors in the new files are compared with those in the old
+ * ones.
  *   options, report, err  may be NULL
  *
  * On failure nothing is published (except that after DCP_ERR_COMM the step may have been published,

@@ -16,11 +16,11 @@ typedef struct dcp_st_writer dcp_st_writer;
 /* Opens one .safetensors file; or a file *.safetensors.index.json with the files that it names,
  * which must be beside it; or a folder with model.safetensors or model.safetensors.index.json.
  * Headers are checked before use. Memory: the bytes of a header, and some 150 bytes per tensor.
- * DCP_ERR_CORRUPT, with what is wrong and where: a length over 100,000,000 bytes or past the end;
- * duplicate names; overlaps or holes; a shape that contradicts a size; a tensor name that no
- * checkpoint accepts (empty, `.`, `..`, with a slash, or over 1,024 bytes); a tensor that the index
- * omits or that a file lacks; a name or symbolic link that leads out of the folder (links into the
- * blobs of the Hugging Face cache that the folder is in are followed).
+ * DCP_ERR_CORRUPT (the message says what is wrong, and where): a length over 100,000,000 bytes or
+ * past the end; duplicate names; overlaps or holes; a shape that contradicts a size; a tensor name
+ * that no checkpoint accepts (empty, `.`, `..`, with a slash, or over 1,024 bytes); a tensor that
+ * the index omits or that a file lacks; a name or symbolic link that leads out of the folder (links
+ * into the blobs of the Hugging Face cache that the folder is in are followed).
  * DCP_ERR_UNSUPPORTED: another element type (dcp_dtype_parse), or more than 8 dimensions, 1,048,576
  * tensors or 65,536 files. */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
@@ -48,8 +48,8 @@ DCP_API int dcp_st_read(dcp_st_reader *reader, const char *name, uint64_t offset
                         void *out, dcp_error *err);
 
 /* Opens another file of the model's folder for reading, under the same rules: it must be a regular
- * file, and no link out of the folder. *fd is the file descriptor, which the caller closes, and
- * *bytes the file's size. DCP_ERR_NOT_FOUND: there is no such file. */
+ * file, and not a link that leads out of the folder. *fd is the file descriptor, which the caller
+ * closes, and *bytes the file's size. DCP_ERR_NOT_FOUND: there is no such file. */
 DCP_API int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *bytes,
                              dcp_error *err);
 

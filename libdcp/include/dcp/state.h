@@ -48,7 +48,7 @@ DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_
  *   data     the address of the box's first element, the one at index box->start
  *   strides  copied. For each dimension, the bytes from an element to the one with the next index.
  *            They need not be multiples of the element's size. They may be negative (reversed) and,
- *            for saves, 0 (one element stands for all of the dimension). NULL: dense.
+ *            for saves, 0 (one element stands for the whole dimension). NULL: dense.
  *
  * Bytes between the elements are neither read nor written. Files, checksums and proofs are those of
  * the dense box. If the strides describe dense memory, the call is equivalent to dcp_state_add. A

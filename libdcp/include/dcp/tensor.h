@@ -15,8 +15,8 @@ extern "C" {
 
 /* Element types, each with its name and its bytes per element. The names are those of safetensors,
  * which has no C128. C64 and C128 are complex numbers, with a real and an imaginary part of F32 or
- * F64. F8_E8M0 holds the powers of two from 2^-127 to 2^127 and a NaN, without sign and zero: the
- * scales of the OCP's MX formats. */
+ * F64. F8_E8M0 holds the powers of two from 2^-127 to 2^127 and a NaN, but no zero and no sign: it
+ * is for the scales of the OCP's MX formats. */
 #define DCP_DTYPE_LIST(X)                                                                          \
     X(DCP_F64, "F64", 8)                                                                           \
     X(DCP_F32, "F32", 4)                                                                           \
@@ -61,9 +61,9 @@ typedef struct dcp_box {
 } dcp_box;
 
 /* Returns the type's name, such as "F32", in static storage; NULL for DCP_DTYPE_NONE and for values
- * that are no type. */
+ * that are not types. */
 DCP_API const char *dcp_dtype_name(dcp_dtype dtype);
-/* Returns the bytes per element; 0 for DCP_DTYPE_NONE and for values that are no type. */
+/* Returns the bytes per element; 0 for DCP_DTYPE_NONE and for values that are not types. */
 DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
 /* Sets *out to the type of that name.
  * DCP_ERR_NOT_FOUND: there is none.
@@ -81,7 +81,7 @@ DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
  *   floats to each other
  *   integers to integers and floats that hold every value of the type (the smallest such floats:
  *       F16 and BF16 for I8 and U8, F32 for I16 and U16, F64 for I32 and U32)
- *   to C64 all types that convert to F32, to C128 all types that convert to F64; the imaginary
+ *   types that convert to F32 also to C64, types that convert to F64 also to C128; the imaginary
  *       part is 0
  *   complex numbers to each other, part by part, and to nothing else
  *

@@ -91,14 +91,15 @@ DCP_API void dcp_tiers_close(dcp_tiers *tiers);
  * Not collective, but every rank calls it with the same step; otherwise the next save
  * is DCP_ERR_MISMATCH. The last call before a save counts. Waits for nothing.
  *
- * From now on later steps count neither as held nor as due, and the next save sets them aside. That
- * save first waits for the save in flight and ends all fillings, those of later steps before they
- * are published if possible. Then it sets later steps aside in all stores, even if no store is due,
- * and only then saves. If a store's directory that contains later steps was moved meanwhile, the
- * save fails with DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what
- * it would hold if the later steps had never been saved, except for older steps that `keep` removed
- * in their favour. Before that save nothing is set aside; loads and dcp_tiers_mark_intact set
- * nothing aside. */
+ * From now on no store counts as having a later step, or as due because it lacks one, and the next
+ * save sets later steps aside. That save first waits for the save in flight and for all stores that
+ * are being filled; it cancels the filling of stores with later steps, if possible before these are
+ * published. Then it sets later steps aside in all stores, even if no store is due, and only then
+ * saves. If a store's directory that contains later steps was moved meanwhile, the save fails
+ * with DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what it would
+ * hold if the later steps had never been saved, except for older steps that `keep` removed in their
+ * favour. Before that save nothing is set aside; loads and dcp_tiers_mark_intact set nothing
+ * aside. */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
 /* Returns whether a save of `step` would go into any store: one that is due, or one whose last save
@@ -153,12 +154,12 @@ DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_stat
 /* Waits until the save in flight no longer needs this rank's memory. With options->copy_bytes, the
  * save does not need the memory once dcp_tiers_save_async has returned. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
-/* Like dcp_save_fence_within. Returns 1 also if no save is in flight. */
+/* Like dcp_save_fence_within. Also returns 1 if no save is in flight. */
 DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
 
 /* Returns dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 without a fence or a wait)
- * or DCP_ERR_STATE (no thread runs the save: dcp_tiers_fence or dcp_tiers_wait does). Returns 1
- * also if no save is in flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is
+ * or DCP_ERR_STATE (no thread runs the save: dcp_tiers_fence or dcp_tiers_wait does). Also returns
+ * 1 if no save is in flight, even while other stores are being filled. DCP_ERR_ARG: tiers is
  * NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
@@ -207,7 +208,7 @@ DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_
 /* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT reports that it is damaged, so an
  * older step may be tried; so does DCP_ERR_NOT_FOUND, if a file of the step is missing. DCP_ERR_IO
  * and DCP_ERR_NO_MEMORY prove nothing, so only another copy of the same step may be tried. If ranks
- * return different statuses, the one of the lowest rank that has failed counts. */
+ * return different statuses, the status of the lowest rank that has failed counts. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Loads the newest step of all stores that is complete or can be rebuilt from its redundancy: opens
@@ -220,12 +221,12 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * was ended before its first save was done, the message and the log name that step.
  * DCP_ERR_CORRUPT: no step is intact.
  * DCP_ERR_IO, DCP_ERR_NO_MEMORY: a step could not be read, and no copy of it in another store could
- * be loaded. That proves no damage, so no older step takes its place. To continue from an older
- * step nevertheless, open it with dcp_tiers_open_step and name it to dcp_tiers_continue_from; later
- * steps are then set aside, whether or not they can be read.
+ * be loaded. That does not prove damage, so no older step takes its place. To continue from an
+ * older step nevertheless, open it with dcp_tiers_open_step and pass its number to
+ * dcp_tiers_continue_from; later steps are then set aside, whether or not they can be read.
  *
- * DCP_ERR_MISMATCH: `load` has returned DCP_ERR_NOT_FOUND, but the step has all of its files: the
- * program wants a tensor, for example, that the step lacks. No older step takes its place.
+ * DCP_ERR_MISMATCH: `load` has returned DCP_ERR_NOT_FOUND, but the step has all of its files: for
+ * example, the program wants a tensor that the step lacks. No older step takes its place.
  *
  * Other statuses are those of `load`.
  *
