@@ -31,8 +31,8 @@ typedef struct comm_batch {
                      time */
     int n, code;      /* code: MPI's error code if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
-    int peers[2 * COMM_BATCH_PEERS]; /* the rank of each request's message; -1: the request is of a
-                                        collective of all ranks */
+    int peers[2 * COMM_BATCH_PEERS]; /* the rank of each request's message; -1: the request belongs
+                                        to a collective of all ranks */
     bool receives[2 * COMM_BATCH_PEERS];
 } comm_batch;
 
@@ -59,7 +59,7 @@ typedef struct comm_search {
 } comm_search;
 
 /* Answers the ranks that ask which rank this one waits for. Call it while waiting for a rank by
- * other means than messages. */
+ * means other than messages. */
 void comm_batch_answer(comm_pairs *pairs, int awaited);
 /* Searches for the rank that all others wait for, and breaks the watch once it is found. Call it
  * repeatedly after a wait has exceeded the limit. `search` is zeroed when the wait begins. */

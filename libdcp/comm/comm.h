@@ -117,7 +117,7 @@ void comm_find_location(dcp_comm *comm);
  * which rank caused it. */
 int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
 /* Turns the code that an operation returned into a status. Any code but 0 breaks the communicator,
- * also over a caller's table. */
+ * even over a caller's table. */
 int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
 /* Returns true if the communicator's watch is broken; then no collective may be called any more. */
 bool comm_is_broken(const dcp_comm *comm);

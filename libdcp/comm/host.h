@@ -45,7 +45,7 @@ typedef struct comm_host {
     comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
     uint32_t round; /* the last round that this rank has published */
-    int rank, size; /* this rank's number among the ranks of the host, and how many they are */
+    int rank, size; /* this rank's number among the ranks of the host, and their number */
     int *ranks;     /* [size]: the ranks' numbers in the communicator */
 } comm_host;
 

@@ -25,7 +25,8 @@ typedef struct comm_boot_id {
     char text[65];
 } comm_boot_id;
 
-/* Finds the location of the machine, or container, that this process runs on. Ignores all names. */
+/* Finds the location of the machine, or container, that this process runs on, even if DCP_HOST or
+ * the caller names another host. */
 void comm_location_of_machine(comm_location *out);
 
 /* Finds this process's location: the machine, unless DCP_HOST names another one. */
@@ -46,8 +47,8 @@ bool comm_location_is_same(const comm_location *a, const comm_location *b);
 typedef struct comm_process {
     uint64_t kernel;     /* checksum of the kernel's boot id */
     uint64_t name_space; /* identifies the namespaces of `pid` and `start`; 0: not known */
-    uint64_t start; /* when the process began, in the kernel's ticks; tells it from a later process
-                       with the same pid */
+    uint64_t start; /* when the process began, in the kernel's ticks; distinguishes it from a later
+                       process with the same pid */
     int64_t pid;
 } comm_process;
 
@@ -58,8 +59,8 @@ void comm_process_find(comm_process *out);
  * kernel, and in one PID namespace and one time namespace. */
 bool comm_process_can_check(const comm_process *own, const comm_process *other);
 
-/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Returns
- * false also if `own`, this process, can't tell. */
+/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Also
+ * returns false if `own`, this process, can't tell. */
 bool comm_process_has_ended(const comm_process *own, const comm_process *other);
 
 /* A communicator and its duplicates share a watch, which records the process of each rank, and
@@ -101,7 +102,7 @@ void comm_watch_release(comm_watch *watch);
 /* Converts a limit in seconds to nanoseconds; the result is 0 only for 0. Returns -1 if the limit
  * is negative, too large or not a number. */
 int comm_watch_limit_of(double seconds, uint64_t *ns);
-/* Converts the text of a limit; NULL and an empty text mean 0. Returns -1 also if the text is not a
+/* Converts the text of a limit; NULL and an empty text mean 0. Also returns -1 if the text is not a
  * number. */
 int comm_watch_read_limit(const char *seconds, uint64_t *ns);
 
@@ -139,7 +140,7 @@ int64_t comm_watch_clock(void);
 typedef struct comm_groups {
     int n, own; /* how many groups there are; the number of this rank's group */
     int *of;    /* [rank]: the number of its group */
-    int *first; /* [group]: where its ranks begin in `ranks`; first[n]: the ranks' count */
+    int *first; /* [group]: where its ranks begin in `ranks`; first[n]: the number of ranks */
     int *ranks; /* ascending within a group */
     atomic_int users;
 } comm_groups;

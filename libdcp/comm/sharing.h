@@ -4,8 +4,8 @@
 #include "comm/comm.h"
 
 /* Operations of a sharing group (comm/comm.h). Only the group's ranks take part. Once the
- * communicator is broken, the operations fail with DCP_ERR_COMM, even if they already wait, and
- * even if the lost rank belongs to another group. */
+ * communicator is broken, the operations fail with DCP_ERR_COMM, even if they are already waiting,
+ * and even if the lost rank belongs to another group. */
 
 /* Collective in the group. */
 int comm_local_barrier(dcp_comm *comm, dcp_error *err);
@@ -16,9 +16,9 @@ int comm_local_max(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err);
  * well. */
 int comm_local_sum(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err);
 
-/* Collective in the group: provides n areas; area i has at least bytes[i] bytes. All its ranks pass
- * the same sizes, and no longer use the areas of an earlier call. The areas belong to the
- * communicator, which retains them: a call that needs no more memory than earlier ones costs
+/* Collective in the group: provides n areas; area i has at least bytes[i] bytes. All ranks of the
+ * group pass the same sizes, and no longer use the areas of an earlier call. The areas belong to
+ * the communicator, which retains them: a call that needs no more memory than earlier ones costs
  * nothing. A page occupies memory once it is touched. A failure is the same on all ranks of the
  * group; other groups don't learn of it, so pass it to comm_agree. */
 int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_areas **out,

@@ -77,8 +77,8 @@ typedef struct cover_box {
 
 typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_result;
 
-/* Returns the dimension that n boxes of one tensor cut finest: the one in which the longest box is
- * the smallest part of the tensor. */
+/* Returns the dimension that n boxes of one tensor cut finest: the one in which the longest box
+ * spans the smallest fraction of the tensor. */
 uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
 /* Checks n boxes of one tensor, none of them empty, all within the shape; sorts them by their

@@ -13,8 +13,8 @@
  * DCP_ERR_ARG, with the name of the macro in the message. */
 int core_sized_check(const void *given, size_t own_size, const char *init, dcp_error *err);
 
-/* Copies the caller's members into the library's struct and zeroes the others; zeroes all if
- * `given` is NULL or the check fails. The size member of the library's struct becomes
+/* Copies the caller's members into the library's struct and zeroes the others; zeroes all members
+ * if `given` is NULL or the check fails. The size member of the library's struct becomes
  * `own_size`. */
 int core_sized_copy_in(void *own, size_t own_size, const void *given, const char *init,
                        dcp_error *err);

@@ -26,7 +26,8 @@ json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where
  * memory. */
 #define CORE_JSON_MOST_VALUES (1u << 20)
 
-/* Returns the number of values in a JSON text; any number for a text that is not JSON. */
+/* Returns the number of values in a JSON text; for a text that is not JSON, the result is
+ * meaningless. */
 uint64_t core_json_count_values(const char *text, size_t bytes);
 
 /* Like json_dumps, but also writes core_json_read's large integers. The text is malloc'd. NULL: out

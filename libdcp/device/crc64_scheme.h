@@ -5,8 +5,8 @@
  * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
  * message do not change its raw checksum. So bytes of the first word that precede the range are
  * replaced by zeros. Blocks are counted backwards, starting at the last full word; words of zeros
- * before the first word complete the first block. The up to 7 bytes after the last full word are
- * the tail.
+ * before the first word complete the first block. The bytes after the last full word, at most 7,
+ * are the tail.
  *
  *     block   SCHEME_ROWS rows of SCHEME_THREADS words; thread t handles word t of each row, so
  *             neighbouring threads read neighbouring words
@@ -16,8 +16,8 @@
  *     range   the sum over the blocks of joined * x^(64 + 8 n), plus the tail; n is the number of
  *             bytes of the range that follow the block
  *
- * Products and sums are those of polynomials over GF(2), modulo the CRC's. Sums are XOR, so their
- * order does not matter. */
+ * Products and sums are those of polynomials over GF(2), modulo the CRC's polynomial. Sums are XOR,
+ * so their order does not matter. */
 #pragma once
 
 #include <cuda_runtime_api.h>

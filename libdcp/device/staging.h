@@ -99,7 +99,7 @@ bool device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t
 unsigned char *device_pinned_memory(const device_pinned *pinned);
 
 /* Copies ranges: call device_pinned_clear, device_pinned_add for each, then device_pinned_copy,
- * which returns when all have arrived. No batch of the staging may be in flight. */
+ * which returns when all ranges have arrived. No batch of the staging may be in flight. */
 void device_pinned_clear(device_pinned *pinned);
 void device_pinned_add(device_pinned *pinned, const staging_range *range);
 int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err);

@@ -33,6 +33,6 @@ int format_about_shards(const char *folder, int world, struct json_t **out, dcp_
 int format_about_is_part(const char *folder, int world, unsigned char *kept, bool *is_part,
                          dcp_error *err);
 
-/* Returns DCP_ERR_CORRUPT if the checksum or the syntax is wrong, or if the file names another step
- * than `step` (may be NULL); DCP_ERR_NOT_FOUND if the file is missing. */
+/* Returns DCP_ERR_CORRUPT if the checksum or the syntax is wrong, or if the file names a step
+ * other than `step` (may be NULL); DCP_ERR_NOT_FOUND if the file is missing. */
 int format_about_check(const char *dir, const uint64_t *step, dcp_error *err);

@@ -59,7 +59,7 @@ struct box_copy;
 
 typedef struct format_row {
     dcp_tensor tensor;  /* global shape; path of the dataset: "/model/x" or "/model/x@1" */
-    const dcp_box *box; /* the part of the tensor that the dataset holds; NULL: all */
+    const dcp_box *box; /* the part of the tensor that the dataset holds; NULL: all of it */
     uint64_t offset;    /* place of the data in the file; 0 without data */
     uint64_t bytes;
     uint64_t crc;
@@ -88,8 +88,8 @@ void format_index_encode(const format_row *rows, size_t n, uint64_t path_bytes, 
 int format_index_decode(const unsigned char *table, const format_userblock *ub, const char *file,
                         int checked, format_row **out, dcp_error *err);
 
-/* Decodes and checks one row of a file whose tables were found valid before. *out borrows `path`
- * and `box`. Returns DCP_ERR_CORRUPT if the row is invalid. */
+/* Decodes and checks one row of a file whose tables have already been found valid. *out borrows
+ * `path` and `box`. Returns DCP_ERR_CORRUPT if the row is invalid. */
 int format_index_decode_row(const unsigned char *row, const format_userblock *ub, const char *file,
                             char *path, dcp_box *box, format_row *out, dcp_error *err);
 /* Returns the size of the dataset of an encoded row. */

@@ -28,7 +28,7 @@ typedef struct format_file {
     bool outside_is_intact; /* result of format_file_check_outside */
 } format_file;
 
-/* Returns a file of which nothing was read yet; takes ownership of the path. */
+/* Returns a file of which nothing has been read yet; takes ownership of the path. */
 format_file format_file_of(char *path);
 
 /* Reads and checks only the user block. */

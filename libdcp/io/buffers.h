@@ -13,8 +13,8 @@
  * same memory. */
 uint64_t io_available_memory(void);
 
-/* Like io_available_memory, but without RLIMIT_AS and RLIMIT_DATA, and for other folders than /proc
- * and /sys/fs/cgroup. */
+/* Like io_available_memory, but without RLIMIT_AS and RLIMIT_DATA, and with the given folders in
+ * place of /proc and /sys/fs/cgroup. */
 uint64_t io_available_memory_in(const char *proc, const char *cgroups);
 
 /* Memory for disk reads and writes. Its pages come fresh from the kernel, and are huge pages if the

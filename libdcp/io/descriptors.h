@@ -20,8 +20,8 @@ void io_fd_prepare(io_file *file, int folder, const char *path, io_access access
  * file may be closed while it is not used. A file that was written is synced first. */
 void io_fd_adopt(io_file *file, io_access access);
 
-/* Opens the file if necessary; it remains open, as file->fd, until io_fd_release was called as
- * often as io_fd_acquire. Does nothing for files that are not opened on use. */
+/* Opens the file if necessary; it remains open, as file->fd, until io_fd_release has been called
+ * as often as io_fd_acquire. Does nothing for files that are not opened on use. */
 int io_fd_acquire(io_file *file, dcp_error *err);
 void io_fd_release(io_file *file);
 

@@ -69,7 +69,7 @@ void io_close(io_file *file);
 void io_identify(int fd, uint64_t identity[4]);
 
 /* Returns true if nothing else refers to the file that is open for writing as `fd`: it has one
- * name, and no other process on any machine has it open. Returns false also if that can't be
+ * name, and no other process on any machine has it open. Also returns false if that can't be
  * determined. */
 bool io_is_alone(int fd);
 
@@ -83,7 +83,7 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
 
 /* Files of one file system that share extents (XFS, btrfs). */
 
-/* Replaces whole pages of `to` by those of `from` at the same offset; the disk stores these pages
+/* Replaces whole pages of `to` with those of `from` at the same offset; the disk stores these pages
  * only once, until they are overwritten in one of the files. Returns 0, or -1 with errno; then the
  * range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);

@@ -11,7 +11,7 @@ int io_publish_sync(int folder_fd);
 int io_publish_sync_parent(const char *path);
 
 /* Renames `tmp`, which is open as `fd` and completely written, to `path`; the file is durable on
- * return. Returns -1 if `path` is unchanged; EBUSY: another file has the name `tmp` by now. Returns
+ * return. Returns -1 if `path` is unchanged; EBUSY: another file now has the name `tmp`. Returns
  * 1, with errno, if the file has its name but may lose it when power fails, since the folder could
  * not be synced. */
 int io_publish_file(int fd, const char *tmp, const char *path);

@@ -23,8 +23,8 @@ unsigned io_queue_next_slot(io_queue *queue);
 void io_queue_rewind(io_queue *queue);
 unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 
-/* Queue a request. `buffer` must remain valid until the slot was waited for. A file that is opened
- * on use (descriptors.h) is in use until the request is complete. Failures are reported by
+/* Queue a request. `buffer` must remain valid until the slot has been waited for. A file that is
+ * opened on use (descriptors.h) is in use until the request is complete. Failures are reported by
  * io_queue_status; after a failure, further requests are dropped. If the kernel accepts no requests
  * for some seconds, or can no longer report the results of requests in flight, these requests fail
  * with the kernel's errno. Requests are sent by io_queue_send, io_queue_next_slot and all functions

@@ -7,8 +7,9 @@
 #include "dcp/error.h"
 #include "plan/boxes.h"
 
-/* Requests the datasets near this rank's boxes from the tensors' homes. The message in which a rank
- * sends its boxes, to find out who else holds them, is also the request. */
+/* Requests from the tensors' homes the datasets near this rank's boxes, that is, those that can
+ * share elements with the boxes. The message in which a rank sends its boxes, to find out who else
+ * holds them, is also the request. */
 
 struct load_job;
 
@@ -22,7 +23,7 @@ typedef struct load_home_request {
 } load_home_request;
 
 /* Not collective. Fills in `homes` for plan_exchange_vote. During that call this rank receives the
- * datasets and calls load_pieces_begin, which sets *end. Free `a` also after a failure. */
+ * datasets and calls load_pieces_begin, which sets *end. Free `a` even after a failure. */
 int load_request_prepare(load_home_request *a, struct load_job *l, uint64_t *end, dcp_error *err);
 void load_request_free(load_home_request *a);
 

@@ -23,8 +23,8 @@ bool load_proofs_are_due(const struct load_job *l);
  * functions below. The choice among the ranks that need a block rotates with the block's number. */
 int load_proofs_agree(struct load_job *l, dcp_error *err);
 
-/* Writes one piece to `out` for each block of the tensor that this rank sums, and returns how many
- * pieces these are. If `out` is NULL, writes nothing. The tensor's datasets must be open. */
+/* Writes one piece to `out` for each block of the tensor that this rank sums, and returns the
+ * number of pieces. If `out` is NULL, writes nothing. The tensor's datasets must be open. */
 size_t load_proofs_of(const struct load_job *l, size_t tensor, struct move_piece *out);
 
 /* Proves what arrived in memory by comparing the sums of all ranks with the stored checksums. */

@@ -14,13 +14,13 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective. Adds two checks to the vote `v`, and runs the vote: that all ranks passed the same
- * options, and that all ranks called the same function. */
+/* Collective. Adds two checks to the vote `v` (that all ranks passed the same options, and that all
+ * called the same function), and runs the vote. */
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, bool in_flight,
                       comm_vote *v, dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller
- * with load_select_free, also after a failure. */
+ * with load_select_free, even after a failure. */
 int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
                         const dcp_load_options *options, load_selection *out, dcp_error *err);
 

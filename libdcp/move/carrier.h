@@ -26,7 +26,7 @@ typedef struct move_exchange {
      * touches neither boxes nor files. */
     int status;
     dcp_error error;
-    bool is_over; /* some rank failed, and all stopped before the last window */
+    bool is_over; /* some rank failed, and all ranks stopped before the last window */
 } move_exchange;
 
 /* Collective. `x` must be closed whether or not this succeeds. If memory is short, `cursors`
@@ -69,11 +69,11 @@ typedef struct move_half {
     unsigned char pages[MOVE_DOMAIN_PAGES];
 } move_half;
 
-/* Adds bytes [offset, offset + bytes) of an area to the marks of its pages. */
+/* Adds to each of an area's marks how many of bytes [offset, offset + bytes) lie in its page. */
 void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes);
 
-/* Moves fragments between sharing groups, that is, those in domains whose aggregators are in other
- * groups. Ranks collect these fragments in shared memory, and carriers (routes.h) send and receive
+/* Moves fragments between sharing groups: those in domains whose aggregators are in other groups.
+ * Ranks collect these fragments in shared memory, and carriers (routes.h) send and receive
  * them.
  *
  * To the file, a carrier's memory contains a message to each of its partners: fragments with heads.
@@ -148,8 +148,8 @@ void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
 /* Copies the received fragments into the areas, whose pages must be ready. */
 void move_carriers_copy_out(move_carriers *c, const move_half *half);
 
-/* From the file, like the functions that follow, in which `i` is a window's index in the list.
- * Clears the window's bits before ranks set any. */
+/* From the file, like the functions below that take `i`, a window's index in the list. Clears the
+ * window's bits before ranks set any. */
 void move_carriers_clear(move_carriers *c, size_t i);
 /* Sets the bits of those pages of the domain that contain fragments of this rank. */
 void move_carriers_request(move_carriers *c, size_t i, const move_domain *d, uint32_t number,

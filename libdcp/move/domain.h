@@ -4,10 +4,10 @@
  * travel to or from the aggregators window by window, so memory stays bounded.
  *
  * Aggregators take turns: with n aggregators, domain d belongs to aggregator number d mod n.
- * Aggregators are some ranks of each host, numbered such that neighbours are on different hosts, so
- * a window uses the disks and the network of many hosts. One rank reads or writes a whole domain,
- * so requests have several MiB, however many ranks there are. In the last row of n domains the
- * turns are shifted by one, so the first aggregator, rank 0, has the last domain as well as the
+ * The aggregators are some of each host's ranks, numbered such that neighbours are on different
+ * hosts. So a window uses the disks and the network of many hosts. One rank reads or writes a whole
+ * domain, so requests have several MiB, however many ranks there are. In the last row of n domains
+ * the turns are shifted by one, so the first aggregator, rank 0, has the last domain as well as the
  * first: in these two it writes a file's user block and tables, in addition to data.
  *
  * If only a tiny part of the bytes that are read lies in fragments, the ranks read independently:
