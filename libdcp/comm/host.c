@@ -1,7 +1,7 @@
 /* The first rank makes a file that exists only in memory. The others open it through /proc. The
- * kernel permits that to processes that could trace the first rank's process: those of the same
- * user and the same PID namespace. In another container the same path may lead to another file, so
- * device and inode are compared. */
+ * kernel permits that only to processes that could trace the first rank's process: those of the
+ * same user and the same PID namespace. In another container the same path may lead to another
+ * file, so device and inode are compared. */
 #include "comm/host.h"
 
 #include <errno.h>
@@ -118,7 +118,7 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
 #define SPINS 100      /* polls before a waiting rank sleeps: some microseconds */
 #define NAP_NS 1000000 /* the first nap; after it, and each later one, push_mpi is called */
 #define LONG_NAP_NS 32000000
-#define LAST_NS 100000000 /* after this time, all that a rank sent before its end has arrived */
+#define LAST_NS 100000000 /* by then, everything that a rank sent before it ended has arrived */
 
 /* Lets MPI make progress: the awaited rank may itself wait for a message of this rank that MPI has
  * yet to send. */
@@ -139,7 +139,7 @@ static void judge_rank(comm_mpi *ctx, int rank, comm_cause why) {
 typedef struct host_wait {
     comm_patience patience;
     comm_search search;
-    int64_t found; /* when rank number `gone` was found dead; 0: none was */
+    int64_t found; /* when rank number `gone` was found dead; 0: none was found */
     int gone;
 } host_wait;
 

@@ -1,6 +1,6 @@
 /* Lengths travel first, then the messages. Each rank has already allocated some memory, and the
  * lengths say whether it suffices everywhere. If it does not, the ranks allocate more. No rank
- * sends before all have agreed that each rank could allocate enough. */
+ * sends before all ranks have agreed that each of them could allocate enough. */
 #include "comm/messages.h"
 
 #include <assert.h>

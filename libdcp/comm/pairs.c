@@ -1,8 +1,8 @@
 /* Sends small messages of an all-to-all by way of other ranks. A message to a rank at
- * distance d, counted upwards, takes those steps of 1, 2, 4 and so on ranks that add up to d. In
- * round k, a rank sends all messages whose distance contains 2^k, both its own and those that it
- * passes on for others, to the rank at distance 2^k. They travel as one message. Only its sender
- * knows its length, so its first part, of at most FIRST_BYTES, begins with the length. */
+ * distance d, counted upwards, travels in steps of 1, 2, 4, ... ranks: the powers of two whose sum
+ * is d. In round k, a rank sends all messages whose distance contains 2^k, both its own and those
+ * that it passes on for others, to the rank at distance 2^k. They travel as one message. Only its
+ * sender knows its length, so its first part, of at most FIRST_BYTES, begins with the length. */
 #include "comm/pairs.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #ifndef FIRST_BYTES /* tests set all of these small */
 #define FIRST_BYTES ((uint64_t)16 << 10)
-#define ROUTED_BYTES ((uint64_t)2 << 20) /* for more per rank, messages go direct */
+#define ROUTED_BYTES ((uint64_t)2 << 20) /* with more per rank, messages go directly */
 #define ROUTED_PEERS 64 /* direct messages to this many peers, or fewer, take a round or two */
 #endif
 #define REST_BYTES ((uint64_t)32 << 20) /* the most bytes of each part after the first */
@@ -76,7 +76,7 @@ static int distance_to(const comm_pairs *p, uint32_t to) {
 
 /* Copies the packets of `from` that travel in the round of distance d into `out`, and the others
  * into `held`. Delivers those that are for this rank. Returns -1 if memory is short, or if a packet
- * has another size than this rank expects. */
+ * does not have the size that this rank expects. */
 static int sort_packets(routing *r, const packet_list *from, int d) {
     uint64_t at = sizeof from->bytes;
     while (at < from->bytes) {
@@ -502,7 +502,8 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
 }
 
 /* After the step of distance d, a rank knows that the 2 d - 1 ranks below it have entered the
- * barrier: it has received a message from some of these ranks, and these from the others. */
+ * barrier: it has received messages from some of these ranks, after those had heard from the
+ * others. */
 static int pairs_barrier(void *ctx) {
     comm_pairs *p = ctx;
     int failed = comm_batch_receive_failures(p);

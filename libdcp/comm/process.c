@@ -86,7 +86,8 @@ static int read_stat(const char *path, stat_fields *out) {
     return 0;
 }
 
-/* Returns false if /proc belongs to another PID namespace, in which processes have other pids. */
+/* Returns false if /proc belongs to another PID namespace, in which processes have different
+ * pids. */
 static bool proc_is_ours(void) {
     char text[32] = {0};
     return readlink("/proc/self", text, sizeof text - 1) > 0 && strtol(text, NULL, 10) == getpid();
@@ -144,7 +145,7 @@ void comm_watch_release(comm_watch *watch) {
 }
 
 int comm_watch_limit_of(double seconds, uint64_t *ns) {
-    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* also if it is not a number */
+    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* this includes NaN */
     *ns = (uint64_t)(seconds * 1e9) + (seconds > 0 && seconds < 1e-9);
     return 0;
 }

@@ -87,7 +87,7 @@ static int share_areas(dcp_comm *comm, comm_areas *a, bool listed, dcp_error *er
     uint64_t lacking = !a->memory;
     int status = check_group(comm, failed, "broadcast of a host", err);
     if (!status) status = reduce_in_group(comm, &lacking, 1, DCP_REDUCE_MAX, err);
-    if (fd >= 0) close(fd); /* all have opened it */
+    if (fd >= 0) close(fd); /* all ranks have opened it */
     if (!status && lacking) status = core_fail_memory(err, a->memory_bytes);
     return status;
 }
@@ -205,7 +205,7 @@ static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     for (int i = 0; i < hosts->n; i++) have[i] = 1;
     have[hosts->own] = host->memory || host->size == 1;
     if (!status) status = comm_allreduce(comm, have, (uint64_t)hosts->n, DCP_REDUCE_MIN, err);
-    if (fd >= 0) close(fd); /* all have opened it */
+    if (fd >= 0) close(fd); /* all ranks have opened it */
     return status;
 }
 

@@ -97,7 +97,7 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
     uint64_t inner = dcp_box_elems(box, ndim), rest = first;
     if (!out) return 0;
     *out = box ? *box : (dcp_box){0};
-    if (first >= inner || inner == UINT64_MAX) { /* also if the box is empty or NULL */
+    if (first >= inner || inner == UINT64_MAX) { /* includes an empty or NULL box */
         out->count[0] = 0;
         return 0;
     }
@@ -312,8 +312,8 @@ static void swap_dimensions(cover_box *boxes, size_t n, uint32_t d) {
     }
 }
 
-/* Finds two keepers that overlap. The boxes are sorted by their start on dimension 0. Returns false
- * also if the search takes too long. */
+/* Finds two keepers that overlap. The boxes are sorted by their start on dimension 0. Also returns
+ * false if the search takes too long. */
 static bool find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t *first,
                          size_t *second) {
     dcp_box shared;

@@ -44,7 +44,7 @@ static void shorten(char *text, size_t size) {
 }
 
 void core_format(char *out, size_t size, const char *fmt, va_list args) {
-    char text[3 * 4096]; /* room for two paths of files and one of a tensor */
+    char text[3 * 4096]; /* room for two file paths and a tensor path */
     vsnprintf(text, sizeof text, fmt, args);
     keep_on_one_line(text);
     shorten(text, size);

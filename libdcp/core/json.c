@@ -191,7 +191,7 @@ static int judge_integer(const char *digits, size_t n, bool negative) {
     return n == LONG_DIGITS || memcmp(digits, "18446744073709551615", n) <= 0 ? 1 : -1;
 }
 
-/* Makes an integer of the n bytes at r->at, which include the sign. */
+/* Makes an integer from the n bytes at r->at, which include the sign. */
 static json_t *make_integer(const json_reading *r, size_t n) {
     char text[LONG_DIGITS + 3] = "";
     const bool negative = r->text[r->at] == '-';

@@ -1,8 +1,8 @@
-/* Adding many boxes to a state at once. The state does not change before everything was checked and
- * all memory is allocated.
+/* Adding many boxes to a state at once. The state does not change until everything has been checked
+ * and all memory is allocated.
  *
- * Adding boxes one at a time spends most time on finding their paths in a tree. Here the paths are
- * sorted instead, so boxes of one path become neighbours. The sort skips the paths' common
+ * Adding boxes one at a time spends most of its time finding their paths in a tree. Here the paths
+ * are sorted instead, so boxes of one path become neighbours. The sort skips the paths' common
  * beginning and compares words of eight bytes. */
 #include <search.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ typedef struct many_boxes {
     dcp_state *state;
     size_t n;
     const dcp_tensor *tensors;
-    const dcp_box *boxes; /* NULL: all are whole */
+    const dcp_box *boxes; /* NULL: all boxes are whole tensors */
     void *const *data;
     path_place *places;   /* sorted by path, then by index; room for n more */
     unsigned char *empty; /* for each box, whether it is empty */
@@ -76,7 +76,7 @@ static int check_boxes(many_boxes *m, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns the eight bytes at `at` of the path as a big-endian number, with zeros after the path's
+/* Returns the path's eight bytes at offset `at` as a big-endian number, with zeros after the path's
  * end. */
 static uint64_t word_of(const path_place *p, size_t at) {
     uint64_t word = 0;

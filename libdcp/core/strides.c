@@ -1,6 +1,6 @@
 /* A walk over runs keeps one index per dimension, like an odometer, and copies the rest of the
- * innermost dimension in one tight loop. If the dimensions have another order in memory than in the
- * box, the walk follows the memory instead, some cache lines at a time. */
+ * innermost dimension in one tight loop. If the dimensions have a different order in memory than in
+ * the box, the walk follows the memory instead, some cache lines at a time. */
 #include "core/strides.h"
 
 #include <stdbool.h>
@@ -145,7 +145,7 @@ static bool is_at_block(const box_walk *w) {
     return true;
 }
 
-/* If runs are closest to each other along another loop than the innermost, blocks share cache
+/* If runs are closest to each other along a loop other than the innermost, blocks share cache
  * lines. Copies as many blocks as share them, so each line is fetched only once. Returns the number
  * of blocks. */
 static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {

@@ -159,8 +159,8 @@ static cudaError_t fill_tables(cuda_device *d) {
     device_crc64_tables_fill(&tables);
     if (!code) code = cudaMalloc((void **)&d->tables, sizeof tables);
     if (!code) code = cudaMemcpy(d->tables, &tables, sizeof tables, cudaMemcpyHostToDevice);
-    /* a copy from pageable memory may return before all has arrived, and our streams don't wait for
-     * it */
+    /* a copy from pageable memory may return before all bytes have arrived, and our streams don't
+     * wait for it */
     return code ? code : cudaStreamSynchronize(cudaStreamLegacy);
 }
 

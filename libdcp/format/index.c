@@ -338,8 +338,8 @@ static int check_rest(const format_row **order, size_t n, const format_userblock
 /* In HDF5 a path names either a dataset or a group. `open` contains the rows whose paths are
  * prefixes of the current row's path, each longer than the previous one, so there are at most as
  * many as a path has bytes. Only the longest prefix has to be checked: after a shorter prefix, the
- * current path continues like the longest prefix, and this one was checked when it was the current
- * path. */
+ * current path continues as the longest prefix does, and the longest prefix was checked when it was
+ * the current path itself. */
 static int check_folders(const format_row *rows, size_t n, const char *file, dcp_error *err) {
     const char *open[DCP_MAX_PATH + 1];
     size_t depth = 0;

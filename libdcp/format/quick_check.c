@@ -1,6 +1,6 @@
 /* The quick check of a step: do its files exist, do they have the sizes that they state, and do
- * they belong to one layout? It reads user blocks and about.json but no tables, so a directory of a
- * thousand steps is listed fast. */
+ * they belong to one layout? It reads user blocks and about.json but no tables, so listing a
+ * directory of a thousand steps is fast. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -79,7 +79,7 @@ static int check_file(const char *path, dcp_layout layout, format_userblock *ub,
     return status;
 }
 
-/* Checks the files that are marked in `here`, or all if it is NULL. */
+/* Checks the files that are marked in `here`, or all files if it is NULL. */
 static int check_files(const char *folder, const unsigned char *here, dcp_glance *out,
                        dcp_error *err) {
     format_userblock ub;

@@ -1,5 +1,5 @@
 /* Reading the tables of one file with plain reads, before HDF5 or anything else opens it. Nothing
- * is used before its checksum was checked; until then the file's size limits all sizes. */
+ * is used before its checksum has been checked; until then the file's size limits all sizes. */
 #include "format/tables.h"
 
 #include <fcntl.h>
@@ -58,8 +58,8 @@ static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *
     return status;
 }
 
-/* A large index is read in parts, each part only after the rows before it were found valid. So a
- * false number of rows costs little memory: the zeros of a sparse file are not valid rows. */
+/* A large index is read in parts, each part only after the rows before it have been found valid. So
+ * a false number of rows costs little memory: the zeros of a sparse file are not valid rows. */
 static int append_index(packing *p, const format_userblock *ub, dcp_error *err) {
     int status = DCP_OK;
     uint64_t step = ub->row_bytes ? TABLE_STEP / ub->row_bytes + 1 : 1;

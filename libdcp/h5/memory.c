@@ -2,7 +2,7 @@
  * file, not even through /proc. This driver receives a descriptor. Datasets that are allocated and
  * never written use no memory, and no file system is needed.
  *
- * Writes may fail, since limits of file sizes apply to memory files, too. A failed write is
+ * Writes may fail, since limits on file size apply to memory files, too. A failed write is
  * reported through *error, not to HDF5. Otherwise HDF5 would close the file a second time at the
  * end of the program, when the driver no longer exists. */
 #include "h5/memory.h"

@@ -1,9 +1,9 @@
 /* Builds a file's HDF5 metadata in memory.
  *
  * Equal arguments give equal bytes: object times are off, and the format bounds are HDF5's default.
- * Datasets of a page or more start at page boundaries. The tables are added after the file was
- * closed and opened again, with page alignment for everything. So no page contains both a table and
- * tensor data, and tables can be written after the tensors. */
+ * Datasets of a page or more start at page boundaries. The tables are added after the file has
+ * been closed and reopened, with page alignment for everything. So no page contains both a table
+ * and tensor data, and tables can be written after the tensors. */
 #include "h5/skeleton.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  *
  * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
  * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Pages that
- * were moved past the page cache before are not read again, so the cache is never stale. */
+ * have already been moved past the page cache are not read again, so the cache is never stale. */
 #include "io/queue.h"
 
 #include <assert.h>

@@ -308,7 +308,7 @@ static int load_run(load_job *l, dcp_error *err) {
     return status;
 }
 
-/* Frees what the job owns, also after a failure. */
+/* Frees what the job owns, even after a failure. */
 static void load_end(load_job *l) {
     load_pieces_free(l);
     device_staging_close(l->device.staging);
@@ -353,7 +353,7 @@ static int run_loading(void *ctx, dcp_error *err) {
     return status;
 }
 
-/* Ends the load, unless it has ended. */
+/* Completes the load, unless it has already ended. */
 static void wait_for_loading(reader_user *user) {
     dcp_loading *s = (dcp_loading *)user;
     dcp_checkpoint *ckpt = s->job.ckpt;

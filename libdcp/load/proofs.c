@@ -21,8 +21,8 @@ bool load_proofs_are_due(const load_job *l) {
     return false;
 }
 
-/* Returns how many turns precede the rank's turn at the block. Of the ranks that need some of the
- * block, the one whose turn comes first sums it. */
+/* Returns how many turns precede the rank's turn at the block. The block is summed by the rank
+ * whose turn comes first among the ranks that need some of it. */
 static uint64_t turn_of_rank(const load_job *l, uint64_t rank, uint64_t block) {
     uint64_t ranks = (uint64_t)l->comm->size;
     return (rank + ranks - block % ranks) % ranks;
@@ -299,7 +299,7 @@ typedef struct row_walk {
     size_t left;
 } row_walk;
 
-/* Consecutive blocks of a tensor of which this rank has sums. */
+/* Consecutive blocks of a tensor for which this rank has sums. */
 typedef struct sum_run {
     uint64_t first, blocks; /* the first block's number in the tensor; how many */
     const uint64_t *sums;

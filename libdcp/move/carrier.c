@@ -512,7 +512,7 @@ void move_carriers_mark(move_carriers *c, size_t i, const move_half *half) {
             mark_requested(c, requested_by(c, k, i), half);
 }
 
-/* Copies the pages whose bits are set to `to`. Returns the end of what it wrote. */
+/* Copies to `to` the pages whose bits are set. Returns the end of what it wrote. */
 static unsigned char *copy_requested(const move_carriers *c, const uint64_t *bits,
                                      const move_half *half, unsigned char *to) {
     for (int d = 0; d < c->n_own; d++)

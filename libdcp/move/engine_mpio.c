@@ -120,7 +120,7 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
 static int write_datasets(move_transfer *t, dcp_error *err) {
     double start = core_clock_now();
     for (size_t i = 0; i < t->n_pieces; i++) {
-        t->pieces[i].bulk = 0; /* so all of it consists of fragments, which are read ahead */
+        t->pieces[i].bulk = 0; /* so the whole piece consists of fragments, which are read ahead */
         give_to_first(&t->pieces[i]);
     }
     int status = comm_agree(t->comm, put_metadata(t, err), err);
