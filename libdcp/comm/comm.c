@@ -51,8 +51,9 @@ static void comm_local_free(comm_local *local) {
 }
 
 /* The communicator object, and the collectives as the library calls them. A failure becomes
- * DCP_ERR_COMM with one line that names the collective. A collective of no bytes is skipped; since
- * all ranks pass the same sizes to every collective except comm_alltoall, all of them skip it.
+ * DCP_ERR_COMM with one line that names the collective. A collective of zero bytes is skipped;
+ * since all ranks pass the same sizes to every collective except comm_alltoall, all of them skip
+ * it.
  *
  * comm_agree costs one all-reduce if no rank failed. If a rank failed, the message of the lowest
  * such rank is broadcast. */

@@ -138,8 +138,9 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
 
 /* Collective: every rank passes its own status and, if that is a failure, the error it filled in.
  * All ranks return the status of the lowest rank that failed, with that rank's message (prefixed
- * "rank R: " if the communicator has several ranks) and err->rank = R. An error that was agreed on
- * before retains its rank and prefix. Costs one all-reduce of eight bytes if no rank failed. */
+ * "rank R: " if the communicator has several ranks) and err->rank = R. An error that has already
+ * been agreed on retains its rank and prefix. Costs one all-reduce of eight bytes if no rank
+ * failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
 
 /* Like comm_agree. If no rank failed, each of the n values also becomes the smallest of all ranks'

@@ -115,7 +115,7 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
  * Before it fills a slot again, it has seen all others publish the round in between, so they have
  * finished reading the slot. */
 
-#define SPINS 100      /* polls before a waiting rank sleeps: some microseconds */
+#define SPINS 100      /* polls before a waiting rank sleeps: a few microseconds */
 #define NAP_NS 1000000 /* the first nap; after it, and each later one, push_mpi is called */
 #define LONG_NAP_NS 32000000
 #define LAST_NS 100000000 /* by then, everything that a rank sent before it ended has arrived */
@@ -145,9 +145,9 @@ typedef struct host_wait {
 
 /* Checks all ranks of the host, since a rank other than the awaited one may have ended and will
  * never come. If the communicator has several hosts, a rank of this host may have ended only
- * because a rank of another host had ended before, and it may have reported that rank. So the ended
- * rank of this host is named as the failed one only after LAST_NS: by then any such report has
- * arrived, and has broken the watch first. */
+ * because a rank of another host ended first. It may have reported that rank before it ended
+ * itself. So it is named as the failed one only after LAST_NS: by then any such report has arrived,
+ * and has broken the watch first. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||

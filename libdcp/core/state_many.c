@@ -269,7 +269,7 @@ static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
 }
 
 /* Prefetches the data that the walk over the places will soon need, since the caller's arrays may
- * be in another order. */
+ * be in a different order. */
 static void prefetch_box(const many_boxes *m, size_t place) {
     if (place >= m->n) return;
     const size_t i = m->places[place].index;

@@ -95,8 +95,8 @@ int format_index_decode_row(const unsigned char *row, const format_userblock *ub
 /* Returns the size of the dataset of an encoded row. */
 uint64_t format_index_bytes_of(const unsigned char *row, const format_userblock *ub);
 
-/* Checks rows [first, end) alone; those before `first` were checked before. Used for a large table
- * that is read in parts: a false number of rows is then detected at the first invalid row. */
+/* Checks rows [first, end) alone; those before `first` have already been checked. Used for a large
+ * table that is read in parts: a false number of rows is then detected at the first invalid row. */
 int format_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
                             const format_userblock *ub, const char *file, dcp_error *err);
 

@@ -40,7 +40,7 @@ void io_fd_close(io_file *file);
  * closes its copies of all files in the list immediately. */
 
 typedef struct io_lock_file {
-    int fd;          /* -1 in a process that was forked since */
+    int fd;          /* -1 in a process that was forked since then */
     pid_t process;   /* the process that opened it */
     const char *tag; /* borrowed, for io_lock_file_has; may be NULL */
     struct io_lock_file *next;

@@ -1,5 +1,5 @@
 /* A request that was done in part is sent again for the rest, so the caller sees whole requests or
- * a failure. A read beyond the end of a file fails: sizes were checked before.
+ * a failure. A read beyond the end of a file fails: sizes have already been checked.
  *
  * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
  * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Pages that
@@ -22,7 +22,7 @@
 #include "io/threads.h"
 
 #define REQUESTS 128u
-#define NAPS 12 /* naps of 1, 2, 4 ms and so on: some seconds in total */
+#define NAPS 12 /* naps of 1, 2, 4 ms and so on: a few seconds in total */
 #define MEMORY_BYTES ((size_t)IO_SLOTS * IO_SLOT_BYTES)
 
 typedef struct request {

@@ -26,7 +26,7 @@ unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 /* Queue a request. `buffer` must remain valid until the slot has been waited for. A file that is
  * opened on use (descriptors.h) is in use until the request is complete. Failures are reported by
  * io_queue_status; after a failure, further requests are dropped. If the kernel accepts no requests
- * for some seconds, or can no longer report the results of requests in flight, these requests fail
+ * for a few seconds, or can no longer report the results of requests in flight, these requests fail
  * with the kernel's errno. Requests are sent by io_queue_send, io_queue_next_slot and all functions
  * that wait, so all requests of a slot go to the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,

@@ -212,7 +212,7 @@ void load_cast_in_place(const load_job *l) {
  * can make all datasets of a tensor count as near. */
 enum { FEW = 64 };
 
-/* The maximum per rank at a time, unless a single tensor has more. These pieces take some MiB. */
+/* The maximum per rank at a time, unless a single tensor has more. These pieces take a few MiB. */
 enum { MOST_PIECES = 32 << 10 };
 
 static int make_sums(load_job *l, dcp_error *err) {
@@ -447,9 +447,9 @@ static int reserve_pieces(const load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective, unless the batch's end was agreed on before. The batch ends with the last tensor that
- * suits all ranks. A failure of this rank is reported in this agreement or, if there is none, when
- * the move ends. */
+/* Collective, unless the batch's end has already been agreed on. The batch ends with the last
+ * tensor that suits all ranks. A failure of this rank is reported in this agreement or, if there is
+ * none, when the move ends. */
 static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_error *err) {
     b->n = 0;
     int status = measure_batch(l, b, failure);

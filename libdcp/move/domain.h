@@ -1,4 +1,4 @@
-/* Divides a file into a sequence of windows. The addresses are cut into file domains of some MiB,
+/* Divides a file into a sequence of windows. The addresses are cut into file domains of a few MiB,
  * and a window consists of consecutive domains. In a window each aggregator has at most one domain:
  * it collects the domain's fragments and writes its pages, or reads and distributes them. Fragments
  * travel to or from the aggregators window by window, so memory stays bounded.

@@ -327,8 +327,8 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
  *
  * Each page is written by one rank and synced by its writer. That is correct on local file systems,
  * and on all network and parallel ones whose clients cache no page that another node wrote, or drop
- * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the default:
- * the engine for all file systems that no other engine lists. */
+ * it in time. These include ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS and CephFS. So it
+ * is the default: the engine for all file systems that no other engine lists. */
 
 /* With several hosts, only runs that contain whole domains are bulk. Then each MiB of the file has
  * one writer, and requests stay large even if many ranks hold short runs of a tensor. */

@@ -85,7 +85,7 @@ DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const 
  * dcp_checkpoint_box sets *box to box k, and returns the number of the file that contains it (from
  * 0), or -1 if there is no such box. Not collective; both give the same results on every rank.
  *
- * For shards, this rank may not be the one that stores where a tensor's boxes lie
+ * For shards, this rank might not be the one that stores where a tensor's boxes lie
  * (dcp_checkpoint_open). Then the first dcp_checkpoint_box for that tensor looks up the boxes in
  * the files' tables. What it finds remains in memory, about 300 bytes per box. If the lookup fails,
  * dcp_checkpoint_box returns -1. */

@@ -40,8 +40,8 @@ DCP_API int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err)
 /* Returns `bytes` of zeroed, page-aligned memory that all ranks of `comm` share. Collective. Free
  * it with dcp_host_memory_free. The memory has no name in any folder, so a killed process leaves
  * nothing of it behind, and it uses no space in /dev/shm. Returns NULL on all ranks if they cannot
- * share memory: they are on several hosts, may not open each other's files, or MPI is not running;
- * or if `comm` is MPI_COMM_NULL. */
+ * share memory (they are on several hosts, are not permitted to open each other's files, or MPI is
+ * not running), or if `comm` is MPI_COMM_NULL. */
 DCP_API void *dcp_host_memory_create(MPI_Comm comm, size_t bytes);
 /* Unmaps this rank's view of the memory. NULL is ignored. */
 DCP_API void dcp_host_memory_free(void *memory, size_t bytes);

@@ -172,9 +172,9 @@ typedef struct dcp_report {
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
     /* For a save: whether one rank was slow, as with a failing host or disk. A rank is slow if its
-     * own work (copy_s, write_s and sync_s) took at least 3 times as long as the median rank's per
-     * byte written, and half a second longer. The save then took as long as that rank, since all
-     * others waited for it. slow_ratio is the slow rank's time per byte divided by the median
+     * own work (copy_s, write_s and sync_s) took at least 3 times as long per byte written as
+     * the median rank's, and half a second longer. The save then took as long as that rank, since
+     * all others waited for it. slow_ratio is the slow rank's time per byte divided by the median
      * rank's; 0: no rank was slow, and the members below mean nothing. The same on all ranks. Not
      * known for saves in which fewer than two ranks write, and with engine mpio. */
     double slow_ratio;

@@ -39,12 +39,12 @@ DCP_API void dcp_state_destroy(dcp_state *state);
  * dcp_load accepts any boxes.
  * DCP_ERR_ARG: an invalid path, dtype or ndim, a tensor of 2^62 bytes or more, or a box outside the
  * tensor.
- * DCP_ERR_MISMATCH: the tensor was added before with another dtype or shape. */
+ * DCP_ERR_MISMATCH: the tensor has already been added with a different dtype or shape. */
 DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                           void *data, dcp_error *err);
 
 /* Like dcp_state_add, for elements in host memory that is not dense: columns of a matrix, an array
- * within its ghost cells, padded rows, another order of dimensions.
+ * within its ghost cells, padded rows, a different order of dimensions.
  *   data     the address of the box's first element, the one at index box->start
  *   strides  copied. For each dimension, the bytes from an element to the one with the next index.
  *            They need not be multiples of the element's size. They may be negative (reversed) and,

@@ -66,7 +66,7 @@ typedef struct dcp_tiers dcp_tiers;
  * DCP_ERR_COMM: a caller's table could not be duplicated.
  * DCP_ERR_MISMATCH: the ranks' lists differ.
  *
- * If a save in flight may have a thread (dcp_save_async), threads fill the stores, each over a
+ * If a save in flight can have a thread (dcp_save_async), threads fill the stores, each over a
  * communicator of its own; otherwise dcp_tiers_wait and dcp_tiers_close fill them. The threads
  * never call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays
  * out the files if its tensors or boxes have changed.
@@ -117,7 +117,7 @@ DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
 /* Returns whether store `i` of the list has `step`. A store has the step that was saved into it
  * last, or that dcp_tiers_load loaded from it. It no longer has a step that dcp_tiers_load has
- * since found damaged, a step that dcp_tiers_save has not found there, or a step from which the run
+ * since found damaged, a step that dcp_tiers_save did not find there, or a step from which the run
  * has gone back (dcp_tiers_continue_from). The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
@@ -193,10 +193,10 @@ typedef struct dcp_tiers_step {
     size_t tier; /* in the list */
 } dcp_tiers_step;
 
-/* Lists the steps in all stores of the list, newest first; among equal steps, the one of the faster
- * store comes first. A shared store has the steps that rank 0 sees, a private store those that any
- * rank sees. Needs no open stores and takes no lock. Whether a step is complete is found out only
- * when it is opened. The caller frees *out with free(). */
+/* Lists the steps in all stores of the list, newest first; if several stores have a step, the
+ * faster store's comes first. A shared store has the steps that rank 0 sees, a private store those
+ * that any rank sees. Needs no open stores and takes no lock. Whether a step is complete is found
+ * out only when it is opened. The caller frees *out with free(). */
 DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                             size_t *n_out, dcp_error *err);
 
