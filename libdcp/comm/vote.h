@@ -42,7 +42,7 @@ typedef struct comm_vote_item {
 typedef struct comm_vote {
     comm_vote_item items[COMM_VOTES];
     size_t n;
-    size_t checked; /* how many items comm_vote_run compares if `is_split`; else it compares all */
+    size_t checked; /* how many items comm_vote_run compares if `is_split`; else all of them */
     bool is_split;
 } comm_vote;
 

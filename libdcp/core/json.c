@@ -1,6 +1,6 @@
 /* Parses JSON into jansson's trees, without jansson's own parser: if memory is short, jansson drops
  * bytes of long words and continues. Here every allocation is checked, so a lack of memory neither
- * falsifies a text nor makes it seem invalid. The accepted language (RFC 8259 without duplicate
+ * corrupts a text nor makes it seem invalid. The accepted language (RFC 8259 without duplicate
  * keys and NUL) and the wording of the messages are the same as jansson's. */
 #include "core/json.h"
 

@@ -86,7 +86,7 @@ bool core_path_valid(const char *path, const char **what) {
 
 typedef int order_by(const void *key, const void *tensor);
 
-/* Returns a tensor of the state that is equal to the key; NULL if there is none. */
+/* Returns a tensor of the state that compares equal to the key; NULL if there is none. */
 static state_tensor *find_by(const dcp_state *state, const void *key, order_by *order) {
     for (size_t low = 0, high = state->n_sorted; low < high;) {
         const size_t middle = low + (high - low) / 2;

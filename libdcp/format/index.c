@@ -322,7 +322,7 @@ static int check_disjoint(const format_row **order, size_t n, const format_userb
 
 /* Everything that is neither dataset nor table is HDF5's metadata and padding: a few hundred bytes
  * per dataset, and up to a kilobyte for each folder in its path. More would be a hole; computing
- * the checksum of its zeros would only take time. `order` contains disjoint rows, which do not
+ * the checksum of its zeros would only waste time. `order` contains disjoint rows, which do not
  * overlap the tables. */
 static int check_rest(const format_row **order, size_t n, const format_userblock *ub,
                       const char *file, dcp_error *err) {

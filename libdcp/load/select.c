@@ -149,8 +149,8 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
     return move_engine_check(o->engine, err);
 }
 
-/* Returns true if any glob matches, or if there are none. With `matched`, tries all globs and marks
- * those that match; otherwise stops at the first match. */
+/* Returns true if any glob matches, or if there are no globs. With `matched`, tries all globs and
+ * marks those that match; otherwise stops at the first match. */
 static bool glob(const dcp_load_options *o, const char *path, unsigned char *matched) {
     bool any = !o->n_only;
     for (size_t i = 0; i < o->n_only && (!any || matched); i++)

@@ -79,7 +79,7 @@ typedef struct move_domain {
  * address, unless there are reader ranges. */
 move_domain move_windows_domain(const move_windows *w, uint64_t window, int i);
 
-/* Finds the domain of the window that the rank aggregates. Returns false if it has none. */
+/* Finds the window's domain that the rank aggregates. Returns false if it has none. */
 bool move_windows_own(const move_windows *w, uint64_t window, int rank, move_domain *out);
 
 /* Sets the number of domains per window. */

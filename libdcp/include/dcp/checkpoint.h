@@ -260,9 +260,9 @@ DCP_API int dcp_about_read(const char *step_path, char **json, dcp_error *err);
 
 typedef struct dcp_verify_options {
     size_t size; /* dcp/size.h */
-    /* Called for each fault found. `what` is one line that names the file, and in it the tensor
-     * and block or the structure (user block, index, blocks, meta, HDF5 metadata, padding, size,
-     * about.json). */
+    /* Called for each damaged part that is found. `what` is one line that names the file, and in it
+     * the tensor and block or the structure (user block, index, blocks, meta, HDF5 metadata,
+     * padding, size, about.json). */
     void (*on_damage)(void *ctx, const char *what);
     /* Called for something unusual that is not damage: HDF5 metadata that differs from what this
      * library writes for these tensors, although its checksum is right. A load does not read that
@@ -286,9 +286,9 @@ typedef struct dcp_verify_options {
  * DCP_ERR_CANCELLED: options->stop.
  *
  * Other statuses mean that the check itself could not be done. For a step of a private store, only
- * the files on this node are checked, which cannot show whether the shards of all nodes together
- * are one state. One thread per core that the process may use, at most 32, reads past the page
- * cache, with 16 MiB of memory each. */
+ * the files on this node are checked; this cannot show whether the shards of all nodes together are
+ * one state. One thread per core that the process may use, at most 32, reads past the page cache,
+ * with 16 MiB of memory each. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 /* Like dcp_verify, but several ranks that see the same files share the reading. Collective. The
  * functions of `options` are called on rank 0 only, except for `stop`, which is called on all

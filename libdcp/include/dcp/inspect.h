@@ -60,7 +60,7 @@ DCP_API size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i);
  * fails if this read fails. DCP_ERR_ARG: there is no such piece. */
 DCP_API int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out);
 
-/* Sets *crc to the CRC-64 of tensor i's bytes, from the tables, without reading the tensor. In
+/* Sets *crc to the CRC-64 of tensor i's bytes, from the tables, without reading the tensor. For
  * shards it is combined from the checksums of the pieces. DCP_ERR_UNSUPPORTED: a piece is not a
  * contiguous run of the tensor's bytes, as when the tensor is cut on a dimension other than the
  * first; the checksums of the pieces then don't determine the tensor's. */

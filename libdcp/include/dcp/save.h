@@ -35,8 +35,8 @@ typedef enum dcp_engine {
      * and MPI-IO are called only on the calling thread, so dcp_save_async does the save at the
      * fence. Under Open MPI the library sets the environment variable OMPI_MCA_io to "^ompio"
      * (ROMIO) before it opens the first file, unless the variable is set: Open MPI's own MPI-IO
-     * loses writes on a full disk. This has no effect if the program has opened a file by MPI-IO
-     * before. */
+     * loses writes on a full disk. This has no effect if the program has already opened a file by
+     * MPI-IO. */
     DCP_ENGINE_MPIO,
 } dcp_engine;
 

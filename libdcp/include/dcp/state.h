@@ -15,8 +15,8 @@ extern "C" {
 typedef struct dcp_state dcp_state;
 
 /* Writes bytes [offset, offset + bytes) of a box, laid out densely in row-major order, to `out`.
- * Returns DCP_OK, or fills in `err` and returns its status. Called on the thread that saves, in any
- * order, for each byte once or more. */
+ * Returns DCP_OK, or fills in `err` and returns its status. Called on the thread that saves, for
+ * parts in any order; each byte is requested at least once. */
 typedef int (*dcp_source_fn)(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
 /* Creates an empty state. */

@@ -87,10 +87,10 @@ DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
  *
  * Floats are rounded once, to nearest even, and keep their sign. NaN stays NaN. Values that are too
  * large become Inf. F8_E4M3 has no Inf: values that would round to more than 448 become NaN, as in
- * PyTorch. F8_E8M0 has no zero, sign or Inf: these become NaN, as in ml_dtypes (PyTorch makes zero
- * 2^-127 and drops signs). Values halfway between two powers of two become the larger one, as in
- * both libraries. Positive values less than 2^-127 become 2^-127, values between 2^-127 and 2^-126
- * become 2^-126, and 1.5 * 2^127 becomes NaN.
+ * PyTorch. F8_E8M0 has no zero, sign or Inf: zero, negative values and Inf become NaN, as in
+ * ml_dtypes (PyTorch makes zero 2^-127 and drops signs). Values halfway between two powers of two
+ * become the larger one, as in both libraries. Positive values less than 2^-127 become 2^-127,
+ * values between 2^-127 and 2^-126 become 2^-126, and 1.5 * 2^127 becomes NaN.
  * DCP_ERR_UNSUPPORTED: no such conversion, even if `n` is 0.
  * DCP_ERR_ARG: no such type; or NULL, unless `n` is 0. */
 DCP_API int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n);

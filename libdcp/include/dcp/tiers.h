@@ -142,8 +142,8 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
  * dcp_save_async, with dcp_tiers_fence and dcp_tiers_wait in place of dcp_save_fence and
  * dcp_save_wait. options->layout and options->shards are not used; the stores determine them.
  *
- * options->when_busy determines what happens if a save or a fill is in progress. With
- * DCP_BUSY_WAIT, the call first waits for a save in flight, whose failure is logged, and for a
+ * options->when_busy determines what happens while a save or the filling of a store is in progress.
+ * With DCP_BUSY_WAIT, the call first waits for a save in flight, whose failure is logged, and for a
  * store that is due again while it is still being filled. With DCP_BUSY_REFUSE, a save in flight
  * is DCP_ERR_BUSY, and a store that is still being filled is left out this time. If no save is in
  * flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is being
