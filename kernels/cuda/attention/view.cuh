@@ -36,7 +36,7 @@ static inline attention_view view_of(const kernels_attention *s) {
     return v;
 }
 
-/* The reasons why a causal position may not see all keys up to its own. Kernels are compiled for
+/* The reasons why a causal position might not see all keys up to its own. Kernels are compiled for
  * each case, because a case with fewer limits needs fewer registers. */
 typedef enum attention_limits {
     NO_LIMITS,
@@ -49,7 +49,7 @@ template <typename S> static attention_limits limits_of(const S &s) {
     return s.places ? IN_DOCUMENTS : ~s.window ? IN_WINDOWS : NO_LIMITS;
 }
 
-/* Returns the number of keys that a causal query may see at most: the key at its own position, and
+/* Returns the largest number of keys that a causal query can see: the key at its own position, and
  * those before it. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T sight_of(const S &s, T query) {

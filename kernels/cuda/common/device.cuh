@@ -94,8 +94,8 @@ template <unsigned LANES, typename T> __device__ T group_sum(T value) {
  * function. */
 template <typename T> __device__ T block_sum(T value) { return group_sum<THREADS>(value); }
 
-/* Returns the largest of every thread's value, on every thread. Ignores NaN, which shows up in
- * later results. */
+/* Returns the largest of all threads' values, on every thread. Ignores NaN, which shows up in later
+ * results. */
 static __device__ float block_max(float value) {
     __shared__ float part[THREADS / WARP];
     for (int mask = WARP / 2; mask; mask /= 2)
@@ -111,7 +111,8 @@ static __device__ float block_max(float value) {
  * same names for both types, and computations are in fp32.
  *
  * bf16_of rounds to nearest even; NaN stays NaN, with its sign. It uses the only instruction for
- * that (PTX ISA: cvt.rn.bf16.f32); the instruction's NaN has other bits than the host's. */
+ * that (PTX ISA: cvt.rn.bf16.f32); the instruction's own NaN would differ in bits from the
+ * host's. */
 static __device__ __forceinline__ uint16_t bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
 #ifdef __CUDACC__

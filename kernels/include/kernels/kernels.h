@@ -54,14 +54,14 @@ struct kernels {
     void (*close)(kernels *k);
     /* Describes the library and the device or processor that compute, for people and for
      * about.json, such as "oneDNN 2.6.3 avx512_core". Valid until the close. If the text differs,
-     * results may have other bits. */
+     * the bits of results may differ. */
     const char *(*describe)(const kernels *k);
 
     /* Returns where the memory is: KERNELS_HOST, or the device's number. *stream: the cudaStream_t
      * that other libraries must use; NULL on the host. */
     int (*place)(const kernels *k, void **stream);
     /* Returns a text that identifies the device on this host: ranks of a host that get the same
-     * text share one device, even if it has another number in each process. Valid until the
+     * text share one device, even if its number differs between processes. Valid until the
      * close. */
     const char *(*device)(const kernels *k);
     /* Reports bytes of the device's memory: free, in total, and the part of the free bytes that
