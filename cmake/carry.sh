@@ -5,8 +5,8 @@
 # mpicc and pkg-config. On the other machine, run
 #     mkdir DIR; tar -xzf .vendor/libraries.tar.gz -C DIR; . DIR/env.sh
 # before cmake; what is built then finds the libraries in DIR. tests/gpu.sh does this automatically. The
-# other machine needs the same processor architecture, and a glibc that is not older than this one's:
-# otherwise env.sh says so and returns 1.
+# other machine needs the same processor architecture, and a glibc that is not older than this machine's: otherwise
+# env.sh says so and returns 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cmake/setup.sh --tests

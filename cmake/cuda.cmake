@@ -34,8 +34,8 @@ if(DCP_CUDA)
   endif()
 endif()
 
-# dcp_find_cuda_library(PREFIX HEADER LIBRARY VERSION): sets PREFIX_INCLUDE_DIR and PREFIX_LIBRARY, from the
-# toolkit or otherwise from those packages, in which the library's name includes its version.
+# dcp_find_cuda_library(PREFIX HEADER LIBRARY VERSION): sets PREFIX_INCLUDE_DIR and PREFIX_LIBRARY, from the toolkit or
+# otherwise from NVIDIA's Python packages, in which the library's name includes its version.
 macro(dcp_find_cuda_library prefix header library version)
   find_path(${prefix}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS}
     PATHS ${DCP_CUDA_WHEELS} PATH_SUFFIXES include)

@@ -1,6 +1,7 @@
 # The target dcp::hdf5: the HDF5 in HDF5_ROOT or HDF5_DIR if one of them is given, otherwise the first that pkg-config
-# knows, otherwise what find_package(HDF5) finds. Skips an HDF5 that was built with another MPI than ours: their handles
-# differ. Sets DCP_HDF5_INCLUDE_DIRS, DCP_HDF5_LIBRARIES, and DCP_HDF5_MODULE if pkg-config knew it.
+# knows, otherwise what find_package(HDF5) finds. Skips an HDF5 that was built with an MPI other than ours, because the
+# handles of different MPIs differ. Sets DCP_HDF5_INCLUDE_DIRS, DCP_HDF5_LIBRARIES, and DCP_HDF5_MODULE if pkg-config
+# knew it.
 
 # Sets OUT to the names of MPI's libraries that a program or a shared library needs.
 function(dcp_needed_mpi out file)
@@ -8,7 +9,8 @@ function(dcp_needed_mpi out file)
   set(${out} ${names} PARENT_SCOPE)
 endfunction()
 
-# Sets OUT to those of our programs; empty if MPI is missing or static, or in a project without C.
+# Sets OUT to the names of MPI's libraries that our programs need; empty if MPI is missing or static, or in a project
+# without C.
 function(dcp_our_mpi out)
   set(${out} PARENT_SCOPE)
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)

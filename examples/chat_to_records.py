@@ -32,7 +32,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
-# Rows, each with the words that name it in messages.
+# Rows, each with the text that identifies it in error messages.
 
 
 def json_rows(path: str, lines: Any) -> Iterator[tuple[str, Any]]:
@@ -183,8 +183,8 @@ class Tokenizer:
             fail(f"{where}: the chat template of {self.folder} does not take it: {' '.join(str(e).split())}")
 
     def question(self) -> str | None:
-        """QUESTION at the beginning of a chat, up to where the assistant answers; None if the template does not support
-        that."""
+        """The text of a chat that begins with QUESTION, up to where the assistant answers; None if the template does
+        not support that."""
         try:
             return str(self.tokenizer.apply_chat_template([{"role": "user", "content": "QUESTION"}], tokenize=False,
                                                           add_generation_prompt=True))
@@ -226,8 +226,8 @@ class Tokenizer:
         return ids[-1], mask
 
     def check_header(self, where: str, answer: str, content: str) -> None:
-        """Checks a template that does not know add_generation_prompt: it must have no header, which would be
-        learned."""
+        """Checks a template that does not know add_generation_prompt: it must write no header before the answer,
+        because the model would learn the header, too."""
         if "add_generation_prompt" not in self.template and not answer.strip().startswith(content.strip()):
             fail(f"{where}: the chat template of {self.folder} writes a header before the assistant's content, but "
                  f"not for add_generation_prompt, so the two cannot be told apart: {REMEDY}")

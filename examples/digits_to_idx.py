@@ -22,7 +22,8 @@ def write(path, dims, elements):
 
 
 def write_parts(folder, images, labels):
-    """Writes images as rows of rows of bytes. Every fifth is for evaluation."""
+    """Writes images, each of which is a list of rows of bytes, and their labels. Every fifth image is for
+    evaluation."""
     os.makedirs(folder, exist_ok=True)
     for name, chosen in (("train", [i for i in range(len(images)) if i % 5]),
                          ("t10k", range(0, len(images), 5))):

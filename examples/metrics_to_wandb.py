@@ -3,7 +3,7 @@
 
     tail -n +1 -F ckpt/metrics.jsonl | metrics_to_wandb.py PROJECT [RUN]
 
-With RUN, a name for the run, a program that is started again continues it.
+RUN is a name for the run: a program that is started again with the same name continues that run.
 """
 import json
 import sys

@@ -47,8 +47,8 @@ def carried(ckpt):
 
 
 def encode(tokenizer, text):
-    """The ids of a text that will be continued: without what the tokenizer appends, and with what it puts before a
-    text, once, even if the text already contains that, as from a chat template."""
+    """The ids of a text that is to be continued. Omits what the tokenizer appends. Includes what the tokenizer puts
+    before a text exactly once, even if the text already begins with it, for example because of a chat template."""
     mask = tokenizer.encode(text or "a").special_tokens_mask
     before, after = (len(list(itertools.takewhile(bool, side))) for side in (mask, mask[::-1]))
     ids = tokenizer.encode(text).ids

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes token ids for dcp-train's data.type "tokens" from text, with a Hugging Face tokenizer.json with byte-level BPE
-(GPT-2, Qwen, Llama 3 and similar). Needs only Python 3.9 or later; some megabytes per minute on one core, so divide
-large corpora by file among processes.
+(GPT-2, Qwen, Llama 3 and similar). Needs only Python 3.9 or later. Converts some megabytes per minute on one core, so
+divide large corpora by file among processes.
 
     tokenize_text.py tokenizer.json OUT.bin TEXT... [--end TOKEN]
 """
@@ -34,7 +34,7 @@ def category(name):
     return "".join(ranges)
 
 
-# Unlike Python's \s, that of tokenizers does not include the separators 1c to 1f.
+# Unlike Python's \s, the \s of tokenizers does not include the separators 1c to 1f.
 SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -60,7 +60,7 @@ def translate(pattern):
 
 
 def split_pattern(pre, joins):
-    """The pattern whose matches are the words to which BPE is applied. joins: whether it has merges."""
+    """The pattern whose matches are the words to which BPE is applied. joins: whether the tokenizer has merges."""
     steps = pre["pretokenizers"] if pre and pre["type"] == "Sequence" else [pre]
     kinds = [step and step["type"] for step in steps]
     if any(step and step.get("add_prefix_space") for step in steps):

@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as dcp
 class Checkpoints:
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        self.group: Any = dist.new_group(backend="gloo")  # for saves in the background of the training's collectives
+        self.group: Any = dist.new_group(backend="gloo")  # keeps background saves apart from training's messages
         self.saving: Any = None
 
     def newest(self) -> int | None:

@@ -21,7 +21,7 @@ ROWS, COLUMNS = 16, 4
 
 
 def sharded(rows: torch.Tensor) -> dict[str, Any]:
-    """This rank's state, of which ``rows`` are the ones of the weight that this rank has."""
+    """This rank's state; ``rows`` are the rows of the weight that this rank has."""
     rank, size = dist.get_rank(), dist.get_world_size()
     weight = dist_checkpointing.ShardedTensor.from_rank_offsets("linear.weight", rows, (0, rank, size))
     return {"weight": weight, "iteration": 100}

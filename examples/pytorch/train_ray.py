@@ -1,5 +1,5 @@
-"""Trains under Ray Train, which restarts its workers after a failure; with another number of --workers it continues
-where it was.
+"""Trains under Ray Train, which restarts its workers after a failure; with a different number of --workers, it
+continues where it was.
 
     python train_ray.py DIRECTORY --workers 4
 """

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # A small demonstration of a voice: a random talker memorizes recordings on two ranks, is exported with the voice's name,
-# and says them in PyTorch, code by code. A stand-in codec in numpy makes the codes, so no published model is needed.
+# and reproduces them in PyTorch, code by code. A stand-in codec in numpy makes the codes, so no published model is
+# needed.
 #   examples/talker/quickstart.sh [RECORDINGS [DIR]]
 # RECORDINGS: a folder of some short NAME.wav, and NAME.txt with their texts (default: eight from Debian's alsa-utils).
 # Results go to DIR/work and replace those of an earlier quickstart (default: build/talker). PYTHON: the interpreter for
 # PyTorch (default: python3); if it has no torch, an environment of some gigabytes is made in DIR/environment.
-# LIBDCP_PROGRAMS: a folder with the programs, which are built otherwise.
+# LIBDCP_PROGRAMS: a folder with the programs; otherwise they are built.
 set -euo pipefail
 refuse() { echo "quickstart: $1" >&2 && exit 2; }
 case "${1:-}" in

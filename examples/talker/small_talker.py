@@ -5,7 +5,8 @@ codebooks are learned from recordings; and rows for to_records.py, one line per 
     small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
 
 CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. The text of each
-is in NAME.txt beside it, or otherwise is its name, and no two texts are equal. The first one is the voice of all."""
+recording is in NAME.txt beside it, or otherwise is its name; no two texts may be equal. The first recording is the
+reference voice of all rows."""
 from __future__ import annotations
 
 import glob

@@ -96,7 +96,8 @@ def heard(audio: Any) -> Any:
 
 
 def sound(features: Any) -> Any:
-    """Samples that sound like this: finds phases by alternating between samples and spectra (Griffin and Lim)."""
+    """Samples that sound like these features: finds phases by alternating between samples and spectra (Griffin and
+    Lim)."""
     bank = filters()
     bands = (np.exp(features.reshape(-1, BANDS)) - QUIET).clip(0)
     loudness = bands / bank.sum(1) @ (bank / bank.sum(0))
@@ -158,7 +159,7 @@ class StandIn:
         for book in self.books:
             codes.append(nearest(rest, book))
             rest = rest - book[codes[-1]]
-        return np.stack(codes).T  # in the memory order of the published codec's
+        return np.stack(codes).T  # in the same memory order as the published codec's
 
     def decode(self, codes: Any) -> Any:
         return sound(sum(book[codes[:, i]] for i, book in enumerate(self.books)))

@@ -91,7 +91,8 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The layers and the last norm, for x [batch, n, hidden]; the names say to which model the embeddings belong."""
+    """The layers and the last norm, for x [batch, n, hidden]. Only holds the embeddings, so that they have their
+    published names."""
 
     def __init__(self, c, **embeddings):
         super().__init__()
@@ -199,7 +200,7 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def speak(model, text, speaker, most):
-    """Codes [frames, groups], each the likeliest after the previous ones, until the end, or for at most this many
+    """Codes [frames, groups], each the most likely one after the previous ones, until the end, or for at most this many
     frames."""
     config, talker = model.config["talker_config"], model.talker
     codes = torch.empty(0, config["num_code_groups"], dtype=torch.long)

@@ -9,7 +9,7 @@ ROWS are files of JSON lines:
 
     {"audio": "a.wav", "text": "what it says", "ref_audio": "voice.wav"}
 
-The speaker's vector is computed from ref_audio, which is best the same in all rows. A row may already have
+The speaker's vector is computed from ref_audio, which should be the same in all rows. A row may already have
 "audio_codes", a list of frames, as written by the model's own prepare_data.py: then its audio is not read.
 
 A file contains, for all records, one after the other:
@@ -132,7 +132,7 @@ def files_of(row: dict[str, Any]) -> tuple[str, ...]:
     return ("ref_audio",) if "audio_codes" in row else ("ref_audio", "audio")
 
 
-# Rows, each with the words that name it in messages.
+# Rows, each with the text that identifies it in error messages.
 
 WANTED = "an object with text, ref_audio, and audio or audio_codes is wanted"
 
