@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # A small demonstration of a voice: a random talker memorizes recordings on two ranks, is exported with the voice's name,
-# and reproduces them in PyTorch, code by code. A stand-in codec in numpy makes the codes, so no published model is
-# needed.
+# and speaks them in PyTorch, code by code. A stand-in codec in numpy makes the codes, so no published model is needed.
 #   examples/talker/quickstart.sh [RECORDINGS [DIR]]
 # RECORDINGS: a folder of some short NAME.wav, and NAME.txt with their texts (default: eight from Debian's alsa-utils).
 # Results go to DIR/work and replace those of an earlier quickstart (default: build/talker). PYTHON: the interpreter for

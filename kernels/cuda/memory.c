@@ -1,6 +1,6 @@
 /* Allocates memory on the device, and memory of the host that the device can access. Counts the
- * allocated bytes of the device, now and at most, because CUDA reports only how much is in use by
- * all processes. */
+ * allocated bytes of the device, both the current number and the peak, because CUDA reports only
+ * how much is in use by all processes. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"

@@ -1,4 +1,4 @@
-/* How a rank waits. Every few milliseconds a waiting rank receives failures that others report.
+/* How a rank waits. Every few milliseconds a waiting rank checks for failures that others report.
  * Every 100 ms it checks whether the processes of the ranks that it waits for still run.
  *
  * A rank that finds that a process has ended reports it, since others may be waiting for ranks that
@@ -7,9 +7,9 @@
  * ends before it has passed the report on, and each rank opens only a few connections.
  *
  * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So this rank
- * sends the awaited rank a question: for which rank do you wait? Then it sends the same question to
- * the rank that the answer names, and so on. The last rank asked is the late one: it does not
- * answer, or its answer names no other rank.
+ * sends the awaited rank a question: which rank are you waiting for? Then it sends the same
+ * question to the rank that the answer names, and so on. The last rank asked is the late one: it
+ * does not answer, or its answer names no other rank.
  *
  * After a failure, receives are cancelled. A receive that has already matched a message can't be
  * cancelled; it is waited for briefly. A live sender completes it in that time; a dead one has
@@ -26,8 +26,8 @@
 #define LONG_PAUSE_NS 2000000
 #define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
 #define POLLS 200         /* polls before the clock is read for the first time */
-#define HEAR_NS 5000000   /* between two checks for reports of others */
-#define LAST_NS 100000000 /* after this time, all that a rank sent before its end has arrived */
+#define HEAR_NS 5000000   /* between two checks for reports from others */
+#define LAST_NS 100000000 /* after this time, everything that an ended rank sent has arrived */
 #define LOST_NS 500000000 /* after this time, others have also passed on what that rank sent */
 #define ANSWER_NS 1000000000 /* after this time, a waiting rank has answered a question */
 #define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
@@ -204,9 +204,9 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
         comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
-/* Checks all ranks, also those that are not awaited here. An awaited rank may itself wait for a
- * rank that has ended. If these two ranks are on different machines, the awaited rank cannot find
- * that out, but this rank may. */
+/* Checks all ranks, including those that are not awaited here. An awaited rank may itself wait for
+ * a rank that has ended. If these two ranks are on different machines, the awaited rank cannot find
+ * that out, but this rank might be able to. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;

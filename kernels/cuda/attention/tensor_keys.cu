@@ -27,7 +27,7 @@ static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, cons
     return s.causal ? p.first : 0;
 }
 
-/* Returns the end of the queries that the block reads of each head: no later query sees one of the
+/* Returns the end of the queries that the block reads of each head: no later query sees any of the
  * block's keys. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned end_of_tiles(const bf16_shape &s, const block_place &p) {
