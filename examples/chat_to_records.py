@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes data of dcp-train's type "records" from chats: token ids, and a mask of those to learn, with the tokenizer and
-the chat template of a Hugging Face folder. Needs transformers, jinja2 and numpy, for parquet also pyarrow (pip install
+the chat template of a Hugging Face folder. Needs transformers, jinja2 and numpy, and pyarrow for parquet (pip install
 transformers jinja2 numpy pyarrow).
 
     chat_to_records.py OUT.safetensors CHATS... --tokenizer FOLDER [--held-out SHARE] [--max-tokens N] [--all-tokens]

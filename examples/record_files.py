@@ -68,7 +68,7 @@ def held_out_path(out: str) -> str:
 
 
 def check_outputs(paths: list[str], sources: list[str]) -> None:
-    """Checks at once what would otherwise fail after an hour of work."""
+    """Checks at the start what would otherwise fail after an hour of work."""
     for path in paths:
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):

@@ -15,7 +15,7 @@
 
 enum { ROWS = 301, COLS = 400, WIDTH = 1 + COLS + 1, EXIT_USAGE = 2, EXIT_FAILED = 3 };
 
-/* The rows [first, first + rows) of the plate. A rank may hold none if there are many ranks. */
+/* The rows [first, first + rows) of the plate. If there are many ranks, some hold none. */
 typedef struct plate {
     uint64_t first, rows;
     int above, below; /* the ranks that hold the neighbouring rows, or MPI_PROC_NULL */
