@@ -4,7 +4,7 @@
     section3.py HEADERS CHANGELOG VERSION OUT
 
 Writes a page for each header, such as OUT/dcp_save.3 for HEADERS/save.h. For each function and type of a header, writes
-another page that refers to the header's page (.so). The date is that of the newest version in CHANGELOG."""
+another page that refers to the header's page (.so). The date is taken from the newest version in CHANGELOG."""
 import os, re, sys
 
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)

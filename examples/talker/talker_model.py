@@ -127,7 +127,8 @@ class Predictor(nn.Module):
         return torch.stack([head(out[:, i + 1]) for i, head in enumerate(self.lm_head)], 1)
 
     def following(self, x):
-        """Logits [frames, vocabulary] of the code that follows those of x [frames, 1 + codes, the talker's hidden]."""
+        """Logits [frames, vocabulary] of the code that follows the codes in x [frames, 1 + codes, the talker's
+        hidden]."""
         out = self.model(self.small_to_mtp_projection(x))[:, -1]
         return self.lm_head[x.shape[1] - 2](out)
 

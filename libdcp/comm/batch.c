@@ -6,8 +6,8 @@
  * 1, 2, 4 and so on above the reporting rank. So all ranks learn of the failure even if one of them
  * ends before it has passed the report on, and each rank opens only a few connections.
  *
- * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So this rank
- * sends the awaited rank a question: which rank are you waiting for? Then it sends the same
+ * If a wait exceeds the limit, the awaited rank may itself be waiting for another rank. So this
+ * rank sends the awaited rank a question: which rank are you waiting for? Then it sends the same
  * question to the rank that the answer names, and so on. The last rank asked is the late one: it
  * does not answer, or its answer names no other rank.
  *

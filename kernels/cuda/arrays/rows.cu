@@ -190,9 +190,9 @@ static __device__ unsigned warp_min(unsigned value) {
 }
 
 /* Numbers of similar size are added to the same limbs. To avoid many atomic additions to one limb,
- * a warp first adds up those of its numbers that have the same limbs. Then each block adds up the
- * sums of its warps, and adds the block's sum to the result. All additions are of integers, so
- * their order does not change the sum. */
+ * a warp first adds up its numbers that have the same limbs. Then each block adds up the sums of
+ * its warps, and adds the block's sum to the result. All additions are of integers, so their order
+ * does not change the sum. */
 static __global__ void __launch_bounds__(THREADS)
     exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
     const unsigned NONE = KERNELS_LIMBS + 1;

@@ -1,7 +1,7 @@
-/* Functions for PTX instructions that CUDA C++ does not offer: those of the tensor cores, copies
- * that bypass the registers, and others (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All threads
- * of a warp must call the functions for matrices together. Below, r stands for thread / 4 and c for
- * thread % 4, where `thread` is a thread's number in its warp.
+/* Functions for PTX instructions that CUDA C++ does not offer: instructions of the tensor cores,
+ * copies that bypass the registers, and others (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All
+ * threads of a warp must call the functions for matrices together. Below, r stands for thread / 4
+ * and c for thread % 4, where `thread` is a thread's number in its warp.
  *
  * device.cuh is included before the guard. In the tests, it includes an emulator of CUDA, which
  * defines these functions for the host. The emulator also defines the guard, so this file then adds

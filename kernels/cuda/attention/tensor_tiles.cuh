@@ -53,9 +53,9 @@ typedef struct block_place {
 
 /* Blocks run roughly in the order of their numbers. s.section is the number of sequences in a
  * section. Each block reads two arrays from end to end (keys and values, or queries and dout);
- * those of a whole section fit into the L2 cache together, unless a section is a single sequence.
- * In a section, blocks with more work come first, so that the last ones to run are short. Set
- * `backwards` if later rows have more work. Heads that share keys follow each other. */
+ * the arrays of a whole section fit into the L2 cache together, unless a section is a single
+ * sequence. In a section, blocks with more work come first, so that the last ones to run are short.
+ * Set `backwards` if later rows have more work. Heads that share keys follow each other. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {
     const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;

@@ -64,8 +64,9 @@ typedef struct kernels_attention {
 } kernels_attention;
 
 /* Heads between a projection and attention. They are normalized (RMSNorm of each head), or rotated
- * (rotary positions), or normalized and then rotated. The rotation is that of Su et al. 2021, in
- * the rotate-half form: the pair (x[i], x[i + dim/2]) is rotated by the angle of (position, i). */
+ * (rotary positions), or normalized and then rotated. The rotation is defined by Su et al. 2021,
+ * here in the rotate-half form: the pair (x[i], x[i + dim/2]) is rotated by the angle of (position,
+ * i). */
 typedef struct kernels_heads {
     size_t batch, sequence, heads, dim;
     kernels_type type;            /* of x, out and dx; the computation is in fp32 */

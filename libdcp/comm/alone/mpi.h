@@ -249,7 +249,7 @@ DCP_ALONE int MPI_Ialltoallv(const void *in, const int *n, const int *from, MPI_
     return alone_copy(in == MPI_IN_PLACE ? in : (const char *)in + (size_t)from[0] * t,
                       (char *)out + (size_t)at[0] * u, n[0], t);
 }
-/* With one rank, there is no other one to send to or to receive from. */
+/* With one rank, there is no other rank to send to or to receive from. */
 DCP_ALONE int MPI_Send(const void *b, int n, MPI_Datatype t, int to, int tag, MPI_Comm c) {
     (void)b, (void)n, (void)t, (void)to, (void)tag, (void)c;
     return MPI_ERR_OTHER;
