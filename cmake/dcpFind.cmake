@@ -1,6 +1,6 @@
 # Finds libraries without stopping at the first missing one: missing ones are collected in the global properties
-# DCP_MISSING and DCP_MISSING_PACKAGES, so that all can be reported at once. Installed beside dcpConfig.cmake if that
-# looks for libraries.
+# DCP_MISSING and DCP_MISSING_PACKAGES, so that all can be reported at once. Installed beside dcpConfig.cmake if
+# dcpConfig.cmake looks for libraries.
 find_package(PkgConfig QUIET)
 
 function(dcp_note_missing what package)
