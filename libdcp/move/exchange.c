@@ -5,11 +5,11 @@
  * area.
  *
  * To the file, a page's mark counts the bytes that will be put into the page. So the aggregator
- * knows which pages are touched, and which of them fragments will not fill completely. It fills
- * those incomplete pages with zeros first. While it writes from its area, the next window is put
- * into the other half. The group has a barrier after other groups' fragments were counted; when the
- * areas are ready; and when all ranks have put their fragments, and have counted those of the next
- * window.
+ * knows which pages are touched, and which of these will not be filled completely by fragments. It
+ * first fills those incomplete pages with zeros. While it writes from its area, the next window is
+ * put into the other half. The group has a barrier after other groups' fragments were counted; when
+ * the areas are ready; and when all ranks have put their fragments, and have counted those of the
+ * next window.
  *
  * From the file, a page's mark says that some rank needs the page. Aggregators read into their
  * areas. While ranks take their fragments of one window, the next window is being read into the

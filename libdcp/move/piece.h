@@ -13,8 +13,8 @@
 #include "core/state_dict.h"
 #include "format/index.h"
 
-/* The minimum length of a bulk run. For a shorter run, the time that its own request costs the disk
- * exceeds the time that sending it to an aggregator costs the processors. */
+/* The minimum length of a bulk run. For a shorter run, a request of its own would cost the disk
+ * more time than sending the run to an aggregator costs the processors. */
 #define MOVE_BULK_BYTES (64u << 10)
 
 /* The size of the aligned parts of a file at which the holders of a box take turns if they share
@@ -31,7 +31,7 @@ typedef struct move_span_list {
     size_t n;
 } move_span_list;
 
-/* A conversion of elements while they are placed. Only one element at a time may arrive in
+/* A conversion of elements on their way into a box. Only one element at a time may arrive in
  * parts. */
 typedef struct move_cast {
     dcp_dtype to;              /* type of the box's memory */
@@ -168,9 +168,9 @@ typedef struct move_device {
     size_t n;
 } move_device;
 
-/* Copies bytes [offset, offset + bytes) of the box, dense, into out. Boxes on a device are read in
- * batches of what the walk over the file needs next, so many small boxes and short runs become one
- * copy and one wait. Requires move_device_begin. */
+/* Copies bytes [offset, offset + bytes) of the box, dense, into out. Boxes on a device are read
+ * ahead in batches, each of which contains what the walk over the file needs next. This turns many
+ * small boxes and short runs into one copy and one wait. Requires move_device_begin. */
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
 /* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
@@ -180,7 +180,7 @@ int move_box_fetch_summed(const move_piece *p, uint64_t dataset_offset, uint64_t
 
 /* Copies bytes in the stored type to [offset, offset + bytes) of a box in memory or on a device.
  * With a cast, only one element at a time may arrive in parts. `data` is copied before the return;
- * the bytes are on a device after move_device_flush. */
+ * in a box on a device, the bytes are complete only after move_device_flush. */
 int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
                  dcp_error *err);
 

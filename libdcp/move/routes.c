@@ -50,9 +50,9 @@ typedef struct agreeing {
     dcp_error *err;
 } agreeing;
 
-/* The layout of a word. The bits below WORD_WIDTH are the number of entries, and the bits above it
- * are the width, or 0 if the rank has failed. The two highest bits say that the rank can read
- * independently, and that it can send everything in one message. */
+/* The layout of a word. The bits below WORD_WIDTH are the number of entries, and the bits from
+ * WORD_WIDTH on are the width, or 0 if the rank has failed. The two highest bits say that the rank
+ * can read independently, and that it can send everything in one message. */
 enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_INDEPENDENT = 63 };
 
 /* Returns the rank of `group` that carries its traffic with `other`. */
@@ -419,8 +419,8 @@ static int send_to_partners(agreeing *a, int status, int width, uint64_t end) {
 
 /* Returns the maximum number of entries that partners can report to this rank: for each partner,
  * one per domain of this group. With reader ranges, domains are short and this number would be too
- * large. Then it returns 0, and allocate_received allocates memory when the number of entries is
- * known. */
+ * large. In that case, returns 0, and allocate_received allocates memory when the number of entries
+ * is known. */
 static size_t most_sent(const agreeing *a) {
     const comm_groups *g = a->w->groups;
     if (a->w->reader_ranges) return 0;

@@ -23,17 +23,17 @@ typedef struct move_flows {
 
 /* Another group, to which this rank is the carrier. */
 typedef struct move_partner {
-    int group, rank;   /* rank: the carrier of the other group to this one */
+    int group, rank;   /* rank: the other group's carrier to this group */
     move_flows own;    /* what this group has in, or needs from, the other group's domains */
     move_flows theirs; /* what the other group has in, or needs from, this group's domains */
 } move_partner;
 
 typedef struct move_routes {
-    move_partner *partners; /* this rank's partners to or from which bytes go, sorted by rank */
+    move_partner *partners; /* those with which this rank exchanges bytes, sorted by rank */
     int n_partners;
     bool is_one_message; /* to the file: a single message per partner for all windows */
-    /* The largest number of bytes that all partners' `own`, or all their `theirs`, have together:
-     * in any window or, if is_one_message, in the single messages. */
+    /* The number of bytes in all partners' `own` together, and in all partners' `theirs` together:
+     * the most in any window or, if is_one_message, the sum over the single messages. */
     uint64_t most_own, most_theirs;
     /* per window of the list: whether a partner's `own`, or its `theirs`, includes the window */
     unsigned char *has_own, *has_theirs;

@@ -1,6 +1,6 @@
 /* Chooses windows. Ranks read independently if each of them finds that it has few enough fragments.
  * Otherwise, if there is only one group of ranks that share memory, each rank marks the windows
- * that its fragments touch, and all ranks skip those that nobody marked. With several groups, the
+ * that its fragments touch, and all ranks skip those that no rank marked. With several groups, the
  * ranks agree on routes (routes.h). */
 #include "move/domain.h"
 
@@ -192,7 +192,7 @@ static int find_independent(const dcp_comm *comm, const move_piece *pieces, size
 }
 
 /* Lets all ranks mark their windows, unless all can read independently. Collective. `status` is
- * this rank's so far. */
+ * this rank's status so far. */
 static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
                        int *independent, move_windows *w, dcp_error *err) {
     uint64_t all = (uint64_t)*independent;

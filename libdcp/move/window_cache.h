@@ -12,7 +12,7 @@ struct move_transfer;
 /* The windows of consecutive moves of equal pieces. Initially zeroed. */
 typedef struct move_window_cache {
     bool is_known;        /* the windows are set; the same on all ranks */
-    uint64_t end, places; /* the end of the addresses; a fingerprint of which ranks are together */
+    uint64_t end, places; /* end of the addresses; fingerprint of sharing groups and hosts */
     move_windows windows;
 } move_window_cache;
 

@@ -42,7 +42,7 @@ typedef struct arbiter_box {
 
 /* What this rank has received as an arbiter. Zeroed initially. */
 typedef struct arbiter {
-    const plan_homes *homes; /* NULL: no homes, and tensor i is number i / ranks of its arbiter */
+    const plan_homes *homes; /* NULL: no homes, and tensor i is its arbiter's tensor i / ranks */
     arbiter_box *boxes;      /* ordered by tensor, and within a tensor by arrival */
     size_t n;
     size_t *starts;    /* where each of this arbiter's tensors begins in `boxes`, and the end */
@@ -120,7 +120,7 @@ static bool find_starts(size_t n, const comm_buffer *in, int size, arbiter *a) {
 }
 
 /* Orders the boxes of `in` by tensor, with a counting sort. The boxes must have been counted; n is
- * the number of all tensors. `a` refers to the boxes, so `in` must remain until they are judged.
+ * the number of all tensors. `a` points into `in`, which must remain until the boxes are judged.
  * Returns false if memory is short. */
 static bool unpack_boxes(size_t n, const comm_buffer *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return false;
@@ -346,8 +346,8 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
     return at + wire_bytes(dims);
 }
 
-/* Returns the number of this rank's boxes. Computes the bytes that it sends to each arbiter, and
- * the bytes of the answers from there. */
+/* Returns the number of this rank's boxes. Computes how many bytes it sends to each arbiter, and
+ * the size of the answers from there. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
     for (int r = 0; r < size; r++)

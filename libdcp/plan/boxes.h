@@ -24,7 +24,8 @@ typedef struct plan_box {
      * number among them. If there are more than PLAN_MAX_HOLDERS, the last ones get a turn that
      * never comes. */
     uint16_t turn, holders;
-    unsigned char keeper; /* this holder adds it to checksums and, if it alone writes, writes it */
+    /* This holder adds the box to checksums and, unless holders share its writing, writes it. */
+    unsigned char keeper;
     unsigned char replicated; /* others hold it, too; only set for tensors that are covered */
 } plan_box;
 
