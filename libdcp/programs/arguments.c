@@ -128,7 +128,7 @@ static bool stopped_at_word(void) {
     return optopt <= 0 || optopt >= OPTION_BASE || optopt == 'h' || optopt == 'V';
 }
 
-/* Returns the option at which getopt_long stopped; uses `text` if it is a single letter. */
+/* Returns the option at which getopt_long stopped. Uses `text` if the option is a single letter. */
 static const char *bad_option(char **argv, char text[3]) {
     if (stopped_at_word()) return argv[optind - 1];
     snprintf(text, 3, "-%c", optopt);

@@ -21,8 +21,8 @@ bool program_is_packaged(void) {
     return strncmp(program_invocation_short_name, package, strlen(package)) == 0;
 }
 
-/* Returns the package's name for the tool whose name `text` begins with, and the length of that
- * name in *n; or NULL. */
+/* If `text` begins with a tool's name, returns the package's name for that tool, and sets *n to the
+ * length of the tool's name. Otherwise returns NULL. */
 static const char *packaged_name(const char *text, size_t *n) {
     static const char *const names[][2] = {{"dcp-inspect", "libdcp"},
                                            {"dcp-export", "libdcp export"},

@@ -26,7 +26,7 @@ bool program_is_packaged(void);
 const char *program_own_names(const char *text, char *out, size_t size);
 
 /* Prints "<program>: <message>" on stderr and returns `exit_status`. <program> is the last part of
- * argv[0]; `fmt`, but not what it quotes, has names as by program_own_names. The message is printed
+ * argv[0]; program_own_names is applied to `fmt`, but not to what it quotes. The message is printed
  * as one line, whatever text it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Do the same with PROGRAM_USAGE; and with PROGRAM_FAILED and the message "out of memory". */
@@ -35,7 +35,7 @@ int program_no_memory(void);
 /* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE for a path that
  * does not exist, leads through a file, or already exists. */
 int program_fail_errno(const char *what, const char *path);
-/* Prints the message of a libdcp function that failed, whose error is *err, and returns the exit
+/* Prints the message of *err, the error of a libdcp function that failed, and returns the exit
  * status. For a collective function only rank 0 prints. */
 int program_report(const dcp_error *err);
 void program_note(const char *fmt, ...) DCP_PRINTF(1, 2);
@@ -43,7 +43,8 @@ void program_note(const char *fmt, ...) DCP_PRINTF(1, 2);
 /* Returns true if an MPI launcher (mpirun, srun) started this process, according to the launcher's
  * variables. */
 bool program_is_launched(void);
-/* Returns the rank in these variables; 0 without a launcher. MPI need not be initialised. */
+/* Returns the rank according to these variables; 0 without a launcher. MPI need not be
+ * initialised. */
 int program_rank(void);
 
 /* After this call, a program whose stdout cannot be written ends with a message and PROGRAM_FAILED,
