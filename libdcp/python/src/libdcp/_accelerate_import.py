@@ -1,4 +1,4 @@
-"""The folder of accelerate's ``save_state`` for a conversion to a step, with the sections that :mod:`libdcp.accelerate` uses."""
+"""Reads a folder of accelerate's ``save_state`` for conversion to a step with the sections of libdcp.accelerate."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _add_random(state: dict[str, Any], files: Files, left_out: LeftOut) -> None:
 
 
 def _named(optimizer: Any) -> Any:
-    """An optimizer's state by the names of parameters, if it says them."""
+    """An optimizer's state by the names of parameters if it contains them; otherwise unchanged."""
     groups = optimizer["param_groups"] if _names.is_optimizer(optimizer) else None
     if not isinstance(groups, list) or not all(isinstance(group, dict) and len(group.get("param_names") or ()) == len(
             group.get("params", ())) for group in groups):
@@ -92,9 +92,9 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
     """The state in a folder: "model", "optimizer", "scheduler" and so on, "rng" and "accelerator".
 
     Args:
-        files: of the folder; must be open until the state is saved.
-        parts: of the directories of torch.distributed.checkpoint in it; likewise.
-        closing: gets what closes further files, likewise.
+        files: the folder's files, which must stay open until the state is saved.
+        parts: the files of each directory of torch.distributed.checkpoint in the folder; these must also stay open.
+        closing: is given the functions that close further files; these must also stay open.
         left_out: called with the name of each file that is not converted.
 
     Raises:
@@ -105,7 +105,7 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
     for name in sorted(os.listdir(files.folder)):
         if match := _MODEL.fullmatch(name):
             section = "model" + (match[1] or match[2] or "")
-            if section in state:  # accelerate, too, reads the safetensors
+            if section in state:  # accelerate also reads the safetensors
                 left_out(name, f"{section} is in another file of the folder, too")
             elif name.endswith(".safetensors"):
                 state[section] = _of_safetensors(os.path.join(files.folder, name), closing)

@@ -1,5 +1,5 @@
-"""Bytes among the objects of a state dict, as older versions store them in the JSON: base64, with a hint of their
-type."""
+"""Bytes among the objects of a state dict, as older versions of libdcp store them in the JSON: base64, with a hint of
+their type."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def decoded(value: Any, kind: str) -> Any:
 
 
 def hints_of(members: Any) -> dict[str, str]:
-    """Which objects, or items of theirs, were bytes, by name."""
+    """The kinds of those objects, or items of objects, that were bytes, by name."""
     found = members.get("bytes") if isinstance(members, dict) else None
     return {name: kind for name, kind in found.items() if kind in KINDS} if isinstance(found, dict) else {}

@@ -148,7 +148,7 @@ def convert(source: str, directory: str, *, flat: bool = False, renames: Renames
 
     Args:
         source: a step's folder, or a directory of steps, which stands for the newest one.
-        directory: to create; it must not exist. It gets its name once it is complete and durable.
+        directory: the directory to create; it must not exist. It gets its name once it is complete and durable.
         flat: ``/model/a`` becomes "a", as for a state with its tensors at the top level, instead of "model.a".
         renames: other keys for the checkpoint's sections, such as "optimizer".
         progress: called with the number of bytes done and the total.

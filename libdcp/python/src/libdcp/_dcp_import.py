@@ -39,7 +39,7 @@ def _source(files: Files, fqn: str, tensor: _dcp_metadata.Tensor) -> Source:
 
 
 def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) -> dict[str, Any]:
-    """The objects by flat names. An unreadable one is reported to ``skip``, or is an error without it."""
+    """The objects by flat names. An unreadable one is reported to ``skip``; if that is None, it is an error."""
     found: dict[str, Any] = {}
     budget = Budget(_JSON_CHARACTERS)
     for fqn, place in contents.objects.items():
@@ -102,7 +102,7 @@ def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Rena
 
     Args:
         folders: the directories, each with ``.metadata`` in it.
-        directory: of the steps.
+        directory: the directory of the steps.
         step: the number of the new step, which must not exist.
         renames: other keys for some of what was saved.
         skip: called with the name of each object that is not a tensor and cannot be stored, and the reason; None: that

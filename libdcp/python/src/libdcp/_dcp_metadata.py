@@ -40,7 +40,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a tensor and its position."""
+    """A box of a tensor, and its place in the files."""
 
     start: Sizes
     count: Sizes
@@ -131,9 +131,9 @@ def _corners(start: Sizes, count: Sizes) -> Iterator[tuple[Sizes, int]]:
 
 def _check_tiling(shape: Sizes, chunks: list[Chunk]) -> None:
     """Checks that each element of the tensor is in exactly one chunk. Each corner of a box is given a sign,
-    alternating. Boxes tile another box if and only if the sums of their signs are the signs of that box's corners,
-    since these sums determine how many boxes contain each element. At the first corner that differs there are too many
-    or too few boxes."""
+    opposite to that of its neighbours. Boxes tile another box if and only if, at each point, their corners' signs add
+    up to the sign of that box's corner there, or to 0, since these sums determine how many boxes contain each element.
+    At the first point where the sum differs, there are too many or too few boxes."""
     signs: dict[Sizes, int] = {}
     boxes = [(c.start, c.count) for c in chunks]
     for start, count, weight in [*((s, n, 1) for s, n in boxes), ((0,) * len(shape), shape, -1)]:

@@ -30,7 +30,7 @@ def name_of(keys: Key) -> str:
 
 
 class At:
-    """Stands for a tensor in its place; in a deep copy, the arrays in the memo, by path, replace it.
+    """Stands for a tensor in its place; a deep copy has the array that the memo contains for its path instead.
 
     Attributes:
         kind: "numpy" or "torch", for an array that is not a tensor in the state dict, but is, or is inside, an object.
@@ -70,7 +70,7 @@ def nested(leaves: Mapping[Key, Any], most_unnamed: int = _LONGEST_LIST) -> dict
     in which items that are not given are :class:`Absent`.
 
     Raises:
-        ValueError: something is inside what is not a mapping, or too many items are not given.
+        ValueError: something is inside a value that is not a mapping, or too many items are not given.
     """
     root: dict[Any, Any] = {}
     for keys, value in leaves.items():
@@ -134,7 +134,7 @@ def arrays_in(value: Any, is_array: Callable[[Any], bool], keys: Key = ()) -> It
 
 
 def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:
-    """Adds a value to the existing ones. Ignores what cannot be added."""
+    """Adds a value to the existing ones. Ignores a value that cannot be added."""
     inner: Any = root
     for key, following in zip(keys, (*keys[1:], None)):
         if isinstance(inner, list) and type(key) is int and key < _LONGEST_LIST:
@@ -150,8 +150,8 @@ def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:
 
 
 def _put_by_name(container: Any, name: str, put: Callable[[Any], Any]) -> bool:
-    """Like :func:`_put`, if only the text of the keys is known, and not the keys: adds the value to the existing
-    mapping or list."""
+    """Like :func:`_put`, for keys of which only the joined text is known: adds the value to the existing mapping or
+    list."""
     items = list(container.items() if isinstance(container, dict) else enumerate(container) if isinstance(
         container, list) else ())
     for key, inner in items:
@@ -241,7 +241,7 @@ class Nested:
         self.leaves: dict[Key, Any] = dict(leaves_of(self.state, is_tensor))
 
     def _place(self, words: Words, hints: Mapping[str, Any], paths: Sequence[str]) -> None:
-        """Places the tensors whose places the words don't say."""
+        """Places the tensors for which the words give no place."""
         for name, kind in _dcp_bytes.hints_of(hints).items():
             _put_by_name(self.state, name, functools.partial(_dcp_bytes.decoded, kind=kind))
         placed = {at.path for _, at in arrays_in(self.state, lambda value: type(value) is At)}

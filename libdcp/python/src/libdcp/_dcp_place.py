@@ -15,7 +15,7 @@ _STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
 
 @dataclass(frozen=True)
 class Place:
-    """A directory of steps, and a step in it; None: the newest one, or the next one."""
+    """A directory of steps, and a step in it; None: for a load the newest one, for a save the next one."""
 
     directory: str
     step: int | None
@@ -29,7 +29,7 @@ def place_of(path: Path, step: int | None = None) -> Place:
     """The place that a path means.
 
     Args:
-        step: its number in that directory, instead of one in the path.
+        step: the number of the step if ``path`` is a directory of steps, instead of one in the path.
 
     Raises:
         ValueError: it is a URL.

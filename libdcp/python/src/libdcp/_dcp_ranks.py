@@ -22,7 +22,7 @@ def own_rank() -> int:
 
 def give_ranks(plans: Sequence[Plan]) -> list[Plan]:
     """Called on the coordinator with all ranks' plans, which contain each rank's number: gives each rank the numbers of
-    all."""
+    all ranks."""
     ranks = [plan.storage_data for plan in plans]
     if any(not isinstance(rank, int) for rank in ranks):  # a planner has replaced them
         if len(plans) > 1 and len(plans) != dist.get_world_size():

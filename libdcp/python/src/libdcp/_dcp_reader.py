@@ -33,7 +33,7 @@ class Reader(StorageReader):
 
     Args:
         path: a step, or a directory of steps, which stands for the newest one: see :mod:`libdcp.dcp`.
-        step: its number in the directory, instead of one in the path.
+        step: the number of the step in the directory, instead of one in the path.
         cast: tensors of another dtype are converted; otherwise they are an error.
         engine, progress: as in :func:`libdcp.load`.
 

@@ -1,4 +1,4 @@
-"""Renames keys during a conversion to those that the loading program uses."""
+"""During a conversion, renames keys to those that the loading program uses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Renames:
 
         Raises:
             Unusable: a renaming matches nothing.
-            ValueError: two would have the same keys.
+            ValueError: two names would have the same keys.
         """
         for old in self._pairs:
             if not any(tuple(map(str, keys[:len(old)])) == old for keys in all_keys.values()):
@@ -86,7 +86,7 @@ class Renames:
 
 
 def _leaves(value: Mapping[Any, Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """What is not a mapping of texts and numbers, or is empty, and the keys that lead to it."""
+    """The values that are not dictionaries, or are empty ones, and the keys that lead to them."""
     for key, inner in value.items():
         if type(inner) in (dict, OrderedDict) and inner:
             yield from _leaves(inner, (*keys, key))

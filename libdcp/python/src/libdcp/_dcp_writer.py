@@ -31,7 +31,8 @@ class Writer(StorageWriter):
 
     Args:
         path: a directory of steps, or a step in it: see :mod:`libdcp.dcp`.
-        step: its number; by default the one in the path or the checkpoint_id, otherwise the one after the newest.
+        step: the step's number; by default the one in the path or the checkpoint_id, otherwise the one after the
+            newest.
         keep, replace: see :class:`libdcp.Store`.
         continue_from: the run continues from this step: later ones are set aside before the save.
         json: additional members of the checkpoint's JSON object.
@@ -72,7 +73,7 @@ class Writer(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Returns true for a path of a file system."""
+        """Returns true for a path in a file system."""
         return not _paths.is_url(checkpoint_id)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""DeepSpeed's checkpoints for a conversion to a step: ZeRO's files of each rank, and Universal Checkpoint folders.
+"""Reads DeepSpeed's checkpoints for conversion to a step: each rank's ZeRO files, and Universal Checkpoint folders.
 
-With ZeRO, a rank has a part of flat arrays, in which parameters are one after another. Its files name the parameters and
-their shapes, so each parameter is put together from the parts of all ranks. Parts of tensor, pipeline and expert
+With ZeRO, a rank has a part of flat arrays, in which the parameters follow one another. Its files name the parameters
+and their shapes, so each parameter is put together from the parts of all ranks. Parts of tensor, pipeline and expert
 parallelism are refused.
 """
 
@@ -127,7 +127,7 @@ class _File:
 
 
 def _shapes(model: _File) -> list[dict[str, tuple[int, ...]]]:
-    """For each group of the optimizer, the shapes of its parameters by name, in the order of their elements."""
+    """For each group of the optimizer, the shapes of the parameters by name, in the order of their elements."""
     groups = model.get("param_shapes")
     found = []
     for group in groups if isinstance(groups, list) else [groups]:
@@ -164,10 +164,10 @@ def _by_slices(files: list[_File], group: int, arrays: list[Source]) -> _Parts:
 
 
 def _by_shares(shapes: dict[str, tuple[int, ...]], arrays: list[list[Source]]) -> _Parts:
-    """ZeRO 3: each rank has an equal share of each parameter, the last one padded.
+    """ZeRO 3: each rank has an equal share of each parameter; the last share is padded.
 
     Args:
-        arrays: each rank's, which continue each other.
+        arrays: for each rank, its arrays, of which each continues the previous one.
     """
     found: _Parts = {}
     at = 0
@@ -181,7 +181,7 @@ def _by_shares(shapes: dict[str, tuple[int, ...]], arrays: list[list[Source]]) -
 
 
 def _slice(arrays: list[Source], start: int, count: int) -> Iterator[_Part]:
-    """The parts of ``count`` elements of arrays that continue each other."""
+    """The parts with ``count`` elements, from ``start`` on, of arrays of which each continues the previous one."""
     at = 0
     for array in arrays:
         n = prod(array.shape)
@@ -192,7 +192,7 @@ def _slice(arrays: list[Source], start: int, count: int) -> Iterator[_Part]:
 
 
 def _as_tensor(value: Any) -> Any:
-    """A count of steps as torch's optimizers have it, where DeepSpeed's own ones have an integer."""
+    """A count of steps as a tensor, as torch's optimizers have it; DeepSpeed's own ones have an integer instead."""
     return source_in(of_array(np.array(value, np.float32))) if type(value) is int else value
 
 
@@ -257,7 +257,7 @@ class _Zero:
                 return
 
     def weights(self) -> dict[str, Any]:
-        """With ZeRO 3 the files have no other weights than the optimizer's."""
+        """With ZeRO 3, the files have no weights other than the optimizer's."""
         model = self._models[0]
         weights: dict[str, Any] = model.value("module")
         if not self.is_3:
@@ -307,7 +307,7 @@ def _of_ranks(files: Files, skip: Skip | None) -> dict[str, Any]:
 
 
 def _closing(files: Files, source: Source) -> Source:
-    """Closes the file after each read, since there are several for each parameter."""
+    """Closes the file after each read, since each parameter has several files."""
     def read_by(box: Box) -> Box:
         def read(offset: int, into: memoryview) -> None:
             box.read(offset, into)
@@ -375,16 +375,16 @@ def _rest(model: _File) -> dict[str, Any]:
 
 
 def state_in(folder: str, files: Files, skip: Skip | None = None) -> dict[str, Any]:
-    """The state of a checkpoint: the weights as "model", the optimizer's by parameters' names as "optimizer", and, as
-    "master", its weights in float32. With ZeRO 3 and in Universal Checkpoints, these are the only weights, and are
-    "model".
+    """The state of a checkpoint: the weights as "model", the optimizer's state by parameters' names as "optimizer",
+    and the optimizer's weights in float32 as "master". With ZeRO 3 and in Universal Checkpoints, the latter are the
+    only weights, and become "model".
 
     Args:
         folder: the result of :func:`folder_of`.
-        files: of that folder; must be open until the state is saved.
+        files: that folder's files, which must stay open until the state is saved.
 
     Raises:
-        libdcp.Error: UNSUPPORTED: other parallelism than ZeRO's; CORRUPT: a rank's file is missing, or damaged.
+        libdcp.Error: UNSUPPORTED: parallelism other than ZeRO's; CORRUPT: a rank's file is missing, or damaged.
     """
     is_universal = os.path.isdir(os.path.join(folder, _UNIVERSAL))
     try:

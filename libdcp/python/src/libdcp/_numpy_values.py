@@ -19,7 +19,7 @@ _NO_BYTES = frozenset(Global(module, "bytes") for module in ("__builtin__", "bui
 
 
 def bytes_in(made: Any) -> bytes | None:
-    """The bytes that a value is, also as pickle's protocol 2 writes them; None: it is something else."""
+    """The bytes that a value is, or represents in the form of pickle's protocol 2; None: it is something else."""
     if isinstance(made, bytes):
         return made
     if isinstance(made, Call) and made.of in _NO_BYTES and not made.arguments:

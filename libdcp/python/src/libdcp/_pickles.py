@@ -1,8 +1,8 @@
 """Reads pickles as data. Nothing that a pickle names is imported or called: where Python would call something, the
 result contains a record of that call.
 
-Supports those of the format's opcodes that pickle's protocols 2 to 5 write for numbers, texts, bytes, lists, tuples,
-dictionaries and objects. The memory that is used is proportional to the pickle's length.
+Supports the opcodes that pickle's protocols 2 to 5 write for numbers, texts, bytes, lists, tuples, dictionaries and
+objects. The memory that is used is proportional to the pickle's length.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ def read(data: bytes, names: Names | None) -> Any:
 
     Args:
         data: the pickle.
-        names: the (module, name) that it may contain; None: the caller refuses the records of others. Then a mapping may
-            also have :class:`OddKey`.
+        names: the pairs (module, name) that it may contain; None: any, and the caller refuses the records that it does
+            not accept. In that case, keys of a mapping may also be :class:`OddKey`.
 
     Raises:
         PickleError: it is damaged, or contains another name.
@@ -301,7 +301,7 @@ def read(data: bytes, names: Names | None) -> Any:
 
 
 class Budget:
-    """How many characters, roughly, may still be made of objects: a pickle can refer to its parts many times."""
+    """How many more characters, roughly, objects may become: a pickle can refer to its parts many times."""
 
     def __init__(self, left: int) -> None:
         self._left = left

@@ -19,7 +19,7 @@ def source_in(source: Source) -> Shard:
 
 
 def of_array(array: Any) -> Source:
-    """An array in memory."""
+    """The source for an array in memory."""
     data = array.tobytes()
 
     def read(offset: int, into: memoryview) -> None:
@@ -62,7 +62,7 @@ def save(directory: Path, step: int, nested: Mapping[Any, Any], progress: Progre
         nested: with the results of :func:`source_in`; :class:`libdcp._words.Absent` members are left out.
 
     Raises:
-        libdcp.Error: a tensor could not be read, or the step not be saved.
+        libdcp.Error: a tensor could not be read, or the step could not be saved.
         ValueError, TypeError: a step cannot have these names or objects.
     """
     state = _declare(nested)

@@ -1,4 +1,4 @@
-"""The state in a file of torch.save, for a conversion to a step."""
+"""Reads the state in a file of torch.save for conversion to a step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(folder: str) -> Iterator[Files]:
 
 
 def begins_as_zip(path: str) -> bool:
-    """Returns true for a file that can be one of torch.save."""
+    """Returns true for a file that torch.save may have written."""
     with open(_paths.open_regular(path), "rb") as file:
         return file.read(len(_ZIP)) == _ZIP
 
@@ -43,11 +43,11 @@ def _refuse_flat(path: str, state: dict[Any, Any]) -> None:
 
 
 def state_in(files: Files, name: str, skip: Skip | None = None) -> dict[Any, Any]:
-    """The state in a file, with :func:`libdcp._source_state.source_in` for each tensor. That of an optimizer alone is the
-    section "optimizer".
+    """The state in a file, with :func:`libdcp._source_state.source_in` for each tensor. If it is the state of an
+    optimizer alone, it becomes the section "optimizer".
 
     Args:
-        files: must be open until the state is saved.
+        files: must stay open until the state is saved.
 
     Raises:
         libdcp.Error: it is no state of torch.save, or is damaged.

@@ -55,7 +55,7 @@ class Values:
     Args:
         files: the open files of its folder.
         place: the name of a file in the folder, or a part of one.
-        budget: for what its objects may have, with those of other files.
+        budget: what the file's objects may use, together with those of other files.
         skip: called with the name of each value that a step cannot store, and the reason; None: that is an error.
 
     Raises:

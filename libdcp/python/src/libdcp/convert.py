@@ -1,5 +1,5 @@
-"""``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice versa; and
-files of torch.save and folders of accelerate and DeepSpeed to steps."""
+"""``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice versa;
+also converts files of torch.save, and folders of accelerate and DeepSpeed, to steps."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _skip(name: str, why: str) -> None:
 
 
 def _tell_rest(source: str, parts: list[str]) -> None:
-    """Reports what else is in the directory that contains the parts, such as a scheduler's torch.save."""
+    """Reports what else is in the directory that contains the parts, such as a scheduler's file of torch.save."""
     rest = sorted(set(os.listdir(source)) - {os.path.basename(part) for part in parts}) if parts != [source] else []
     if rest:
         print(f"left out: {', '.join(rest)}: not of torch.distributed.checkpoint", file=sys.stderr)
