@@ -88,7 +88,7 @@ def _without_copy(checkpoint: Checkpoint, config: dict[str, Any], sources: dict[
 
 
 def _items(checkpoint: Checkpoint, config: dict[str, Any] | None, dtype: str | None) -> list[_Item]:
-    """In the order of their names."""
+    """The tensors to export, in the order of their names."""
     paths = [path for path in checkpoint.entries if path.startswith(MODEL)]
     if not paths:
         raise Error(f"{checkpoint.path}: has no tensor under {MODEL}: nothing to export", status=Status.NOT_FOUND,
@@ -245,7 +245,7 @@ def _fill(checkpoint: Checkpoint, folder: str, dtype: str | None, split: int | M
 
 
 def _check_place(checkpoint: Checkpoint, out: str) -> None:
-    """Checks that the folder neither exists, lies in the step, nor looks like a step."""
+    """Checks that the folder is new or empty, is not in the step, and would not look like a step beside it."""
     if os.path.lexists(out) and not (os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)):
         raise FileExistsError(f"{out} exists; nothing is overwritten")
     step, parent = os.path.realpath(checkpoint.path), os.path.realpath(os.path.dirname(out))
@@ -258,9 +258,9 @@ def write(checkpoint: Checkpoint, out: str, dtype: str | None, split: int | Mapp
     """Makes the folder ``out``, which gets its name once it is complete and durable.
 
     Args:
-        dtype: in which floats are written, such as "BF16"; None: as stored.
-        split: the most bytes of data in a file, unless a single tensor is larger; or the number of each tensor's file,
-            by name, which begins at 1.
+        dtype: the type in which floats are written, such as "BF16"; None: as stored.
+        split: the most bytes of data in a file, unless a single tensor is larger; or, by tensors' names, the numbers of
+            their files, which begin at 1.
     """
     out = os.path.abspath(out)
     _check_place(checkpoint, out)

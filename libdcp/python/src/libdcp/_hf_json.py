@@ -47,7 +47,8 @@ def _lines(value: Any, digits: int, margin: str) -> str:
 
 
 def text(value: Any) -> str:
-    """JSON with sorted keys, and with as few digits for all reals as they need to read back unchanged."""
+    """JSON with sorted keys. All reals are rounded to the same number of digits, at least 15 and enough for each of
+    them to read back unchanged."""
     needed = (next(n for n in (15, 16, 17) if float(f"{real:.{n}g}") == real) for real in _reals(value))
     digits = max(needed, default=15)
     return _lines(value, digits, "") + "\n"
@@ -68,7 +69,7 @@ def config_of(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def _vocabulary() -> dict[str, int]:
-    """The bytes as tokens: as in GPT-2's tokenizer, characters from U+0100 on represent those that are not visible."""
+    """The bytes as tokens: as in GPT-2's tokenizer, characters from U+0100 on represent bytes that are not visible."""
     found, other = {}, 0x100
     for byte in range(_BYTES):
         is_seen = 0x21 <= byte <= 0x7e or byte >= 0xa1 and byte != 0xad

@@ -47,7 +47,7 @@ def _config(path: str) -> dict[str, Any]:
 
 
 def _targets(flat: Flat, tensors: Mapping[str, Stored]) -> list[_Target]:
-    """The tensors of the state below "model" under their names in the folder, and others under their paths."""
+    """The tensors of the state: those below "model" with their names in the folder, others with their paths."""
     names = [row.path.removeprefix(_MODEL) for row in flat.all_rows if row.path.startswith(_MODEL)]
     unwrapped = _hf_names.unwrapper(names)
 
@@ -58,8 +58,8 @@ def _targets(flat: Flat, tensors: Mapping[str, Stored]) -> list[_Target]:
 
 
 def _sources(targets: Sequence[_Target], tensors: Mapping[str, Stored], config: Mapping[str, Any]) -> dict[str, str]:
-    """From which tensor of the folder each name is loaded. Of tensors that share their memory, or that config.json
-    ties, the folder needs only one."""
+    """For each name, the tensor of the folder from which it is loaded. If tensors share their memory, or config.json
+    ties them, the folder needs only one of them."""
     found = {target.name: target.name for target in targets if target.name in tensors}
     by_memory = {_arrays.memory(target.row.value): target.name for target in targets if target.name in found}
     embedding = _hf_names.embedding_of(config, tensors)
@@ -139,11 +139,12 @@ class _Loading:
         self._planned: list[tuple[_arrays.Piece, str]] = []
 
     def told(self) -> dict[str, Any]:
-        """For the other ranks: the names of this rank's tensors, and where they are."""
+        """For the other ranks: the names of this rank's tensors, and from which tensors of the folder they are
+        loaded."""
         return {"names": dict.fromkeys((target.name for target in self._targets), 0), "sources": self._sources}
 
     def use(self, told: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """Returns the names that only one side has: the folder, or any rank's state."""
+        """Returns the names that only ranks' states have, and those that only the folder has."""
         self._sources = told["sources"]
         copy = {_hf_names.COPY} if _hf_names.embedding_of(self.config, self._folder.tensors) else set()
         used = copy | set(self._sources.values())
@@ -164,9 +165,9 @@ class _Loading:
                 _put(piece, start, _converted(bits, self._folder.tensors[source].dtype, piece.dtype))
 
     def give_back(self) -> None:
-        """Passes objects what was loaded in place."""
+        """Passes to each object its state dict, whose tensors were loaded in place."""
         for found in self._flat.objects.values():
-            if not _lacking.is_module(found.value):  # its state dict has its own tensors
+            if not _lacking.is_module(found.value):  # a module's state dict has the module's own tensors
                 found.value.load_state_dict(found.given)
 
 
@@ -185,5 +186,5 @@ def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, An
         attempted(comm, lambda: _refuse_differences(path, missing, unexpected) if strict else None)
         attempted(comm, loading.plan)
         attempted(comm, loading.fill)
-        attempted(comm, loading.give_back)  # only if all have read all, since load_state_dict() may be collective
+        attempted(comm, loading.give_back)  # once all ranks have read everything: load_state_dict() may be collective
         return Loaded({"model": loading.config} if loading.config else {}, missing, unexpected)

@@ -1,8 +1,8 @@
 """The dictionaries that Lightning saves, as states of libdcp, and back.
 
-Of a Trainer's, "state_dict" becomes the section "model", the "optimizer_states" become "optimizer", "optimizer_1" and so
-on, and everything else is in the section "lightning". Of Fabric's, the state dicts of modules and optimizers are
-sections with the caller's keys.
+In a Trainer's dictionary, "state_dict" becomes the section "model", the "optimizer_states" become "optimizer",
+"optimizer_1" and so on. In Fabric's, the state dicts of modules and optimizers become sections with the caller's keys.
+Everything else is in the section "lightning".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._training import numbered
 torch: Any = importlib.import_module("torch")
 
 REST = "lightning"
-_VERSION = "pytorch-lightning_version"  # Lightning's own key for it, in a Trainer's dictionary
+_VERSION = "pytorch-lightning_version"  # Lightning's own key for its version, in a Trainer's dictionary
 _LOST: Any = object()
 
 
@@ -37,10 +37,10 @@ def _is_sharded(tensor: Any) -> bool:
 
 
 def _kept(value: Any, name: str, lost: list[str]) -> Any:
-    """What a checkpoint can represent of a value.
+    """The part of a value that a checkpoint can represent.
 
     Args:
-        lost: gets the names of what it cannot represent.
+        lost: receives the names of what the checkpoint cannot represent.
     """
     if torch.is_tensor(value) or _is_sharded(value):
         return _tensor(value, name)
@@ -102,7 +102,7 @@ def sections(checkpoint: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def checkpoint_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The dictionary of Lightning that has become this state."""
+    """The dictionary of Lightning that became this state."""
     made = {key: value for key, value in state.items() if key != REST}
     rest = _restored(state.get(REST, {}))
     if _VERSION in rest:
@@ -137,7 +137,7 @@ def by_names(state: Mapping[str, Any], optimizer: Any, module: Any) -> Mapping[s
 
 
 def moved(value: Any, map_location: Any) -> Any:
-    """A dictionary with its tensors, which are on the CPU, where torch.load's ``map_location`` puts them."""
+    """A dictionary with its tensors moved from the CPU to where torch.load's ``map_location`` would put them."""
     device = _device(map_location)
     if device is None:
         return value

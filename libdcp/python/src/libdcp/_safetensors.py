@@ -15,7 +15,7 @@ from . import _arrays
 from ._capi import lib
 from .checkpoint import parts_of
 
-_RUN_BYTES = 64 << 10  # elements that lie apart in the file are read together if they are in shorter runs
+_RUN_BYTES = 64 << 10  # shorter runs that lie apart in the file are read with all that lies between
 BITS = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "c16"}  # a type of numpy's and torch's, by its number of bytes
 
 

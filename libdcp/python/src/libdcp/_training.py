@@ -18,7 +18,7 @@ _torch: Any = importlib.import_module("torch.distributed.checkpoint.state_dict")
 
 
 def numbered(name: str, number: int) -> str:
-    """As accelerate names the second and later objects of a kind."""
+    """A name with a number for the second and later objects of a kind, as accelerate names them."""
     return f"{name}_{number}" if number else name
 
 
@@ -31,7 +31,7 @@ class Training:
     """Models and their optimizers as sections of a state, by parameters' names, whatever wraps them.
 
     Args:
-        models, optimizers: as a program trains them, by section; also optimizers that accelerate has wrapped.
+        models, optimizers: as a program trains them, by section; accelerate may have wrapped the optimizers.
     """
 
     def __init__(self, models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Training:
         self._optimizers = {key: (self._owner(optimizer), optimizer) for key, optimizer in unwrapped.items()}
 
     def _owner(self, optimizer: Any) -> Any:
-        """The model whose parameters it updates."""
+        """The model whose parameters the optimizer updates."""
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for model in self._models.values():
             if any(id(parameter) in own for parameter in model.parameters()):
@@ -102,7 +102,8 @@ class Steps:
         return self._opened
 
     def path(self, step: int) -> str:
-        """A step's folder; in a list of stores, which may be in other folders on other ranks, only its name."""
+        """A step's folder; for a list of stores, whose folders may differ between ranks, only the name of the step's
+        folder."""
         store = self.store()
         return store.path(step) if is_directory(store) else os.path.basename(step_path("", step))
 

@@ -60,10 +60,10 @@ def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_s
     Args:
         ckpt: a step's folder, a directory of steps, which stands for the newest one, or an open checkpoint. config.json
             is the member "model" of its JSON: ``libdcp.save(..., json={"model": model.config.to_diff_dict()})``.
-        out: the folder to make. It must not exist, or be empty; it gets its name once it is complete and durable.
+        out: the folder to make. It must not exist, or must be empty; it gets its name once it is complete and durable.
         dtype: "f32", "bf16" or "f16", or torch's: floats are rounded to this type. None: as stored.
-        max_shard_size: the most bytes of tensors in a file, unless a single one is larger: a number, or a text such as
-            "5GB", which is the default.
+        max_shard_size: the most bytes of tensors in a file, unless a single tensor is larger: a number, or a text such
+            as "5GB", which is the default.
 
     The parts that torch.compile, FSDP, activation checkpointing, DDP and PEFT add to names are left out, and so is an
     ``lm_head.weight`` that config.json ties to the embedding.
@@ -86,16 +86,17 @@ def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: b
     noticed.
 
     Args:
-        folder: with model.safetensors, or with model.safetensors.index.json and the files that it names; or the path of
-            a .safetensors file or an index.
+        folder: a folder with model.safetensors, or with model.safetensors.index.json and the files that it names; or
+            the path of a .safetensors file or an index.
         state: as for :func:`libdcp.save`: ``model.state_dict()``, or ``{"model": ...}``. Its tensors are numpy arrays,
             torch tensors, DTensors or :class:`libdcp.Shard`, and are written in place; what is not a tensor stays as it
             is. Ranks may name different tensors, as pipeline stages do. The parts that wrappers add to names do not
             count.
         group: see :class:`libdcp.Store`.
-        strict: it is an error if only one side has a tensor that any rank names. If not strict, these are left
-            unchanged, and the result's ``.missing`` and ``.unexpected`` are the names that the folder and the state
-            lack. Of torch's tensors that share their memory, or that config.json ties, the folder needs only one.
+        strict: it is an error if the folder lacks a tensor that a rank names, or has one that no rank names. If not
+            strict, the former tensors are left unchanged, and the result's ``.missing`` and ``.unexpected`` are the
+            names that the folder and the state lack. If torch tensors share their memory, or config.json ties them, the
+            folder needs only one of them.
         cast: tensors of another dtype are converted; otherwise they are an error.
 
     Returns:
@@ -103,7 +104,7 @@ def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: b
 
     Raises:
         libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH; CORRUPT or UNSUPPORTED: a file's header is wrong or
-            has something unknown. Nothing was changed. IO: a file could not be read.
+            has something unknown; then nothing was changed. IO: a file could not be read.
     """
     with working(group) as comm:
         def check() -> tuple[str, bool, bool]:

@@ -1,10 +1,10 @@
-"""Checkpoints of Lightning's Trainer and Fabric by libdcp::
+"""Checkpoints of Lightning's Trainer and Fabric with libdcp::
 
     trainer = Trainer(plugins=[libdcp.lightning.CheckpointIO()], ...)
     trainer.fit(model, ckpt_path="last")
 
-Needs lightning, or pytorch_lightning or lightning_fabric, whose names are used if the program has imported them before;
-``import libdcp`` needs none. A program that imports this module can also use
+Needs lightning, or pytorch_lightning or lightning_fabric, which are used if the program has imported them before;
+``import libdcp`` needs none of them. A program that imports this module can also use
 ``LightningModule.load_from_checkpoint`` with such checkpoints.
 """
 
@@ -45,7 +45,7 @@ _FAMILIES = (("lightning.fabric", "lightning.pytorch"), ("lightning_fabric", "py
 
 
 def _families() -> list[tuple[Any, Any]]:
-    """The modules of Fabric and of the Trainer, or None; of those names that the program uses."""
+    """For each family of names that the program uses: Fabric's module, and the Trainer's, or None."""
     names = [family for family in _FAMILIES if any(name in sys.modules for name in family)]
     if not names:
         names = [family for family in _FAMILIES if importlib.util.find_spec(family[0].split(".")[0])][:1]
@@ -62,8 +62,8 @@ _Base: Any = abc.ABCMeta("_Base", tuple(fabric.plugins.io.TorchCheckpointIO for 
 class _Target:
     """Where a checkpoint is written.
 
-    The first step of a path is made in a hidden folder, which is renamed once it is complete: Lightning takes whatever
-    has the path for a checkpoint. A later step is added there, and replaces the older one.
+    The first step of a path is made in a hidden folder, which is renamed once it is complete: Lightning treats whatever
+    is at the path as a checkpoint. A later step is added there, and replaces the older one.
     """
 
     def __init__(self, path: str, step: int) -> None:
@@ -82,7 +82,7 @@ class _Target:
             _remove_unfinished(os.path.dirname(self.place))
 
     def publish(self) -> None:
-        """Called, maybe twice, once the step is durable."""
+        """Called once or twice, after the step has become durable."""
         with self._lock:
             if self._is_over:
                 return
@@ -93,7 +93,7 @@ class _Target:
                 _remove(path)
 
     def give_up(self) -> None:
-        """Called, maybe twice, after the save has failed."""
+        """Called once or twice, after the save has failed."""
         with self._lock:
             if self._is_replaced and not self._is_over:
                 _remove(self.place)
@@ -109,7 +109,7 @@ class _Target:
 
 
 def _refuse_others(path: str) -> None:
-    """Refuses to replace a folder that is no checkpoint. A killed program may have left one step more."""
+    """Refuses to replace a folder that is no checkpoint. A killed program may have left one more step."""
     others = [name for name in os.listdir(path) if not re.fullmatch(r"\.lock|latest|(\..*)?step-\d+.*", name)]
     if not _is_own(path) and (others or len(steps(path)) > 2):
         raise IsADirectoryError(f"{path} is a directory with {', '.join(sorted(others)[:3]) or 'the steps of a run'}: a "
@@ -126,7 +126,7 @@ def _remove_unfinished(folder: str) -> None:
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if name.startswith(".") and name.endswith(".new") and os.path.isfile(os.path.join(path, ".lock")):
-            with contextlib.suppress(Error, OSError):  # the latter: another program removes it, too
+            with contextlib.suppress(Error, OSError):  # OSError: another program removes it, too
                 Store(path, group=Alone()).close()
                 meant = os.path.join(folder, name[1:-len(".new")])
                 is_moved_away = os.path.lexists(_hidden(meant, "old")) and not os.path.lexists(meant)
@@ -154,7 +154,7 @@ def _replace(new: str, path: str) -> None:
         os.rename(new, path)
     sync_folder(os.path.dirname(new))
     _remove(old)
-    _remove(_hidden(path, "old"))  # of a killed program
+    _remove(_hidden(path, "old"))  # left by a killed program
 
 
 def _remove(path: str) -> None:
@@ -175,29 +175,30 @@ def _is_own(path: str) -> bool:
 
 
 class CheckpointIO(_Base):  # type: ignore[misc]
-    """A plugin, ``Trainer(plugins=[CheckpointIO()])`` or ``Fabric(plugins=[CheckpointIO()])``, by which all checkpoints
-    are saved and loaded.
+    """A plugin, ``Trainer(plugins=[CheckpointIO()])`` or ``Fabric(plugins=[CheckpointIO()])``, that saves and loads all
+    checkpoints.
 
     Lightning decides as always when to save, under which name, and what remains: ``ModelCheckpoint`` with ``monitor``,
     ``save_top_k`` and ``save_last``, ``trainer.save_checkpoint``, ``fit(ckpt_path="last")``. What it calls
     ``epoch=1-step=20.ckpt`` is a directory with one step, which is opened by that path. A step has
-    ``/model/<parameter>``, ``/optimizer/<moment>/<parameter>``, of further optimizers ``/optimizer_1`` and so on, and
-    in the section "lightning" everything else. Of Fabric's dictionaries, the state dicts of modules and optimizers are
+    ``/model/<parameter>``, ``/optimizer/<moment>/<parameter>``, for further optimizers ``/optimizer_1`` and so on, and
+    everything else in the section "lightning". For Fabric's dictionaries, the state dicts of modules and optimizers are
     sections with the caller's keys; the step's number is "global_step" or "step", or the last number in the path.
 
     Nothing is pickled: what JSON cannot represent, in hyperparameters for example, is left out, and a warning names it.
 
     With FSDPStrategy and ModelParallelStrategy, each rank saves and loads its shards. Any checkpoint can be loaded on
-    another number of ranks, and with another strategy. Files of Lightning's own can be loaded as before.
+    a different number of ranks, and with another strategy. Lightning's own files can be loaded as before.
 
     Args:
-        save_async: a save returns once the state is copied; the next save, and the end of ``fit``, raise its failure.
-            Checkpoints that it replaces are removed after it is complete. With Fabric, call :meth:`wait` at the end.
+        save_async: a save returns once the state is copied. If the save then fails, the next save or the end of ``fit``
+            raises the failure. Checkpoints that the save replaces are removed once it is complete. With Fabric, call
+            :meth:`wait` at the end.
         copy_bytes: see :func:`libdcp.save_async`.
-        options: of saves, see :func:`libdcp.save`.
+        options: options for saves; see :func:`libdcp.save`.
 
     Raises:
-        ValueError: at the construction of a Trainer or Fabric whose strategy does not save by plugins: DeepSpeed, XLA.
+        ValueError: when a Trainer or Fabric is made whose strategy does not save through plugins: DeepSpeed, XLA.
     """
 
     def __init__(self, *, save_async: bool = False, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> None:
@@ -213,7 +214,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         """Saves the dictionary on this rank alone; the others need not call it.
 
         Raises:
-            TypeError: there are ``storage_options``, which a plugin for fsspec would have.
+            TypeError: ``storage_options`` were passed, which only a plugin for fsspec would use.
         """
         refuse_storage_options(storage_options)
         self.wait()
@@ -233,11 +234,11 @@ class CheckpointIO(_Base):  # type: ignore[misc]
                           "load_from_checkpoint().", stacklevel=2)
 
     def save(self, target: _Target | None, place: str, step: int, state: Mapping[str, Any], group: Any) -> None:
-        """Saves a state, when the last save has been waited for. Collective over the group.
+        """Saves a state; the last save must have been waited for. Collective over the group.
 
         Args:
-            target: on the first of the group's ranks.
-            place: that of the target.
+            target: the target, on the group's first rank; None on the others.
+            place: the target's place.
         """
         if not self._save_async:
             with _published(target):
@@ -270,9 +271,9 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         """Returns the dictionary that was saved. Each rank reads it alone, completely, onto the CPU.
 
         Args:
-            path: also that of a step's folder, or a file of Lightning's own.
+            path: the path of a checkpoint, of a step's folder, or of one of Lightning's own files.
             map_location: as in torch.load.
-            weights_only: for files of Lightning's own.
+            weights_only: for Lightning's own files.
 
         Raises:
             libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.
@@ -285,7 +286,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         return read_checkpoint(place, map_location)
 
     def remove_checkpoint(self, path: Path) -> None:
-        """Removes a checkpoint, if it exists; if a save is in the background, once that is complete."""
+        """Removes a checkpoint, if it exists; while a save is in the background, only once that save is complete."""
         target = self._saving[1] if self._saving else None
         if target is None:
             _remove(given(path, "path"))
@@ -311,7 +312,7 @@ def _published(target: _Target | None) -> Iterator[None]:
 
 def _publish(target: _Target, saving: Saving) -> None:
     """Called once a save has ended."""
-    with contextlib.suppress(Error), _published(target):  # who waits for the save, gets its failure
+    with contextlib.suppress(Error), _published(target):  # whoever waits for the save gets its failure
         saving.result()
 
 
@@ -327,7 +328,7 @@ def read_checkpoint(path: Path, map_location: Any = None) -> dict[str, Any]:
 
 
 class _Plain(abc.ABC):
-    """Takes the place of methods of a strategy whose first rank saves everything by the plugin."""
+    """Takes the place of methods of a strategy whose first rank saves everything with the plugin."""
 
     def __init__(self, io: CheckpointIO, strategy: Any) -> None:
         self.io = io
@@ -367,7 +368,7 @@ class _FabricPlain(_Plain):
 
 
 class _Sharded(_Plain):
-    """Takes the place of methods of a strategy all of whose ranks save shards."""
+    """Takes the place of methods of a strategy in which all ranks save shards."""
 
     def __init__(self, io: CheckpointIO, strategy: Any) -> None:
         super().__init__(io, strategy)
@@ -402,7 +403,7 @@ class _Sharded(_Plain):
         self.io.save(*self._target(path, step), step, state, None)
 
     def _target(self, path: str, step: int) -> tuple[_Target | None, str]:
-        """The target, on the first rank only, and its place. Collective."""
+        """The target, or None on ranks other than the first, and its place. Collective."""
         target, failure = None, None
         try:
             target = _Target(path, step) if self.strategy.is_global_zero else None
@@ -424,7 +425,7 @@ class _Sharded(_Plain):
         return checkpoint_of(read(path, only=f"/{REST}/*", as_torch=True))
 
     def place(self, path: Path) -> str:
-        """The path on the first rank, once its last save is complete. Collective."""
+        """The path that the first rank has, once the last save is complete. Collective."""
         self.io.wait()
         return given(self.strategy.broadcast(path), "path")
 
@@ -439,7 +440,7 @@ class _TrainerSharded(_Sharded):
         if _is_own(place):
             own: dict[str, Any] = self.own("load_checkpoint", place, *args, **kwargs)
             return own
-        is_fitting = strategy.lightning_module.trainer.state.fn.value == "fit"  # otherwise they are of an earlier fit
+        is_fitting = strategy.lightning_module.trainer.state.fn.value == "fit"  # otherwise left from an earlier fit
         optimizers = [_unwrapped(optimizer) for optimizer in strategy.optimizers if is_fitting]
         training = Training({"model": strategy.model}, enumerated("optimizer", optimizers))
         loaded = self.load_shards(place, training, strategy.lightning_module.strict_loading)
@@ -502,12 +503,12 @@ def _owner(optimizer: Any, modules: Mapping[str, Any]) -> Any:
 
 
 def _unwrapped(optimizer: Any) -> Any:
-    """The optimizer inside a LightningOptimizer; any other optimizer itself."""
+    """The optimizer inside a LightningOptimizer; other optimizers unchanged."""
     return getattr(optimizer, "_optimizer", optimizer)
 
 
 def _within(io: Any) -> CheckpointIO | None:
-    """The plugin, also inside others, such as AsyncCheckpointIO."""
+    """The plugin, even if it is inside others, such as AsyncCheckpointIO; None if there is none."""
     while io is not None and not isinstance(io, CheckpointIO):
         io = getattr(io, "checkpoint_io", None)
     return io
@@ -530,7 +531,8 @@ def _attach(given: Any, io: CheckpointIO, strategy: Any, plain: type[_Plain], sh
 
 
 def _property(own: Any, plain: type[_Plain], sharded: type[_Sharded]) -> property:
-    """A property of a strategy: its plugin. Strategies of Fabric that save shards raise an error for any plugin."""
+    """A strategy's property for its plugin. That of Fabric's strategies that save shards raises an error for any
+    plugin."""
     def get(strategy: Any) -> Any:
         found = strategy._checkpoint_io
         return found if isinstance(found, CheckpointIO) else own.fget(strategy)
@@ -547,8 +549,8 @@ def _property(own: Any, plain: type[_Plain], sharded: type[_Sharded]) -> propert
 
 @functools.cache
 def _use_strategies() -> None:
-    """A plugin does not learn its strategy, without which it can neither name moments nor save shards: strategies get a
-    property that hands it over."""
+    """Lightning does not pass a plugin its strategy, without which the plugin can neither name moments nor save shards.
+    So strategies get a property that does this."""
     for fabric, pytorch in _USED:
         for kind in "Strategy", "FSDPStrategy", "ModelParallelStrategy":
             _use_property(getattr(fabric.strategies.strategy if kind == "Strategy" else fabric.strategies, kind),
@@ -564,7 +566,7 @@ def _use_property(kind: Any, plain: type[_Plain], sharded: type[_Sharded]) -> No
 
 
 def _use_load(saving: Any) -> None:
-    """LightningModule.load_from_checkpoint reads a file without a plugin: it gets the dictionary from here instead."""
+    """LightningModule.load_from_checkpoint reads files without a plugin: it gets our dictionaries from here instead."""
     own: Callable[..., Any] = saving.pl_load
 
     def pl_load(path: Any, map_location: Any = None, **options: Any) -> Any:

@@ -5,10 +5,11 @@
     state = dist_checkpointing.load(sharded_state_dict, folder)
 
 The folder gets ``libdcp/step-00000100/state.h5``, where the number is the last one in the folder's name, such as
-iter_0000100, otherwise 0. It has a tensor ``/model/<key>`` per key of a ShardedTensor, and the contents of
-ShardedObjects in "objects", of their main replicas. None of this is pickled; common.pt, with what is not sharded, is written and read
-by Megatron itself, as always. A load finds the strategy by the folder's metadata.json, if this module is imported; it
-works on any number of ranks, and with any tensor and pipeline parallelism for which Megatron gives the same keys.
+iter_0000100, otherwise 0. It has a tensor ``/model/<key>`` for each key of a ShardedTensor, and, in "objects",
+the contents of the ShardedObjects' main replicas. None of this is pickled; common.pt, with what is not sharded, is
+written and read by Megatron itself, as always. A load finds the strategy by the folder's metadata.json, if this module
+is imported; it works on any number of ranks, and with any tensor and pipeline parallelism for which Megatron gives the
+same keys.
 
 Needs megatron-core; ``import libdcp`` does not.
 """
@@ -51,8 +52,8 @@ def _pieces(tensor: Any, stored: tuple[int, ...] | None = None) -> list[Any]:
     """A ShardedTensor's part of the whole tensor.
 
     Args:
-        stored: the shape in the checkpoint, which may be another one if ``allow_shape_mismatch``: the part that both
-            have is loaded.
+        stored: the shape in the checkpoint, which may differ if ``allow_shape_mismatch`` is set: then the part that
+            both shapes have in common is loaded.
     """
     data = tensor.data.detach()[(None,) * tensor.prepend_axis_num]
     start, shape = tuple(tensor.global_offset), tuple(tensor.global_shape)
@@ -73,7 +74,7 @@ class SaveStrategy(_base.SaveShardedStrategy):  # type: ignore[misc]
     """The ``sharded_strategy`` of ``dist_checkpointing.save``. Collective over the default process group.
 
     Args:
-        options: of the save, see :func:`libdcp.save`.
+        options: options for the save; see :func:`libdcp.save`.
 
     Raises:
         libdcp.Error: the same on all ranks.
@@ -107,8 +108,8 @@ class SaveStrategy(_base.SaveShardedStrategy):  # type: ignore[misc]
 
 
 class LoadStrategy(_base.LoadShardedStrategy):  # type: ignore[misc]
-    """The ``sharded_strategy`` of ``dist_checkpointing.load``, which finds it without being given it. Collective over
-    the default process group.
+    """The ``sharded_strategy`` of ``dist_checkpointing.load``, which finds it even if it is not passed. Collective
+    over the default process group.
 
     Raises:
         libdcp.Error: the same on all ranks: the step lacks a key, or is damaged.
@@ -149,14 +150,14 @@ class LoadStrategy(_base.LoadShardedStrategy):  # type: ignore[misc]
         return _dicts.dict_list_map_outplace(loaded, sharded_state_dict)
 
     def load_tensors_metadata(self, checkpoint_dir: Any) -> dict[str, Any]:
-        """A ShardedTensor without data per key."""
+        """For each key, a ShardedTensor without data."""
         entries, _ = _contents(store.step_path(*_place(checkpoint_dir)))
         return {key: _mapping.ShardedTensor.from_rank_offsets(key, torch.empty(
             entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)), device="meta")).without_data()
             for key, entry in entries.items()}
 
     def load_sharded_metadata(self, checkpoint_dir: Any) -> dict[str, Any]:
-        """Also a ShardedObject without data per object."""
+        """The same, and for each object a ShardedObject without data."""
         _, objects = _contents(store.step_path(*_place(checkpoint_dir)))
         return {**{key: _mapping.ShardedObject.empty_from_unique_key(key) for key in objects},
                 **self.load_tensors_metadata(checkpoint_dir)}
