@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from . import accelerate as accelerate, dcp as dcp, hf as hf, lightning as lightning, transformers as transformers
 else:
     def __getattr__(name: str) -> Any:
-        """Imports ``libdcp.dcp``, which needs torch, ``libdcp.hf``, and the adapters of frameworks when they are first
+        """Imports ``libdcp.hf``, ``libdcp.dcp`` (which needs torch) and the adapters of frameworks when they are first
         used."""
         if name in ("accelerate", "dcp", "hf", "lightning", "transformers"):
             return importlib.import_module(f".{name}", __name__)

@@ -126,8 +126,8 @@ def torch_dtype(number: int) -> Any:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype for a dtype's name in the file. For types that numpy lacks, that of ml_dtypes if it is installed,
-    otherwise unsigned integers for the bits."""
+    """The numpy dtype for a dtype's name in the file. For types that numpy lacks, the dtype of ml_dtypes if that is
+    installed, otherwise unsigned integers for the bits."""
     if name in _OF_NUMPY:
         return np.dtype(_OF_NUMPY[name])
     try:
@@ -139,7 +139,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def n_bytes(name: str, shape: tuple[int, ...]) -> int:
-    """The bytes of a tensor, given its dtype's name in the file."""
+    """The size of a tensor in bytes, given its dtype's name in the file."""
     return int(np.prod(shape, dtype=np.int64)) * numpy_dtype(name).itemsize
 
 
@@ -274,7 +274,7 @@ def is_torch_tensor(value: Any) -> bool:
 
 
 def like_new(value: Any) -> Any:
-    """A new array with the value's type, shape and place, to fill instead of it; None if its kind is not known."""
+    """A new array with the value's type, shape and device, to fill instead of the value; None for other kinds."""
     if type(value) is np.ndarray:
         return np.empty_like(value)
     torch: Any = sys.modules.get("torch")
@@ -284,7 +284,7 @@ def like_new(value: Any) -> Any:
 
 
 def put_into(value: Any, new: Any) -> bool:
-    """Copies a new array into an old one, and returns whether these have one type and shape."""
+    """Copies a new array into an old one if both have the same type and shape; returns whether they have."""
     if isinstance(value, np.ndarray) and isinstance(new, np.ndarray):
         if value.dtype != new.dtype or value.shape != new.shape:
             return False
@@ -298,9 +298,9 @@ def put_into(value: Any, new: Any) -> bool:
 
 
 def count_writes(tensors: Iterable[Any]) -> None:
-    """Counts a write to each of these torch tensors that torch has not seen, as torch's own in-place functions count
-    theirs. Torch then refuses a backward pass that needs the old values, instead of computing it with the new ones.
-    Torch counts no writes to inference tensors."""
+    """Counts one write to each of these torch tensors, as torch's own in-place functions do, for writes that torch
+    has not seen. Torch then refuses a backward pass that needs the old values, instead of computing it with the new
+    ones. Torch counts no writes to inference tensors."""
     written = list(tensors)
     if written:
         sys.modules["torch"].autograd.graph.increment_version(written)
@@ -315,7 +315,7 @@ class Places:
     """The addresses and memory layouts of arrays.
 
     Args:
-        pieces: with their names.
+        pieces: the pieces of the arrays, with their names.
     """
 
     def __init__(self, pieces: Iterable[tuple[object, Piece]]) -> None:
@@ -476,7 +476,7 @@ def _way(value: Any) -> Callable[[Any, object], list[Piece]]:
 
 
 def pieces(value: Any, name: object) -> list[Piece]:
-    """The boxes that this rank holds of a tensor; at least one, which may be empty.
+    """The boxes of a tensor that this rank holds; at least one, which may be empty.
 
     Raises:
         TypeError: a checkpoint cannot represent the value; the message begins with ``name``.

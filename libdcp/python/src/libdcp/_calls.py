@@ -105,7 +105,8 @@ class Prepared:
         besides tensors. Collective.
 
         Args:
-            replicas: the number of the rule for differences in what is not a tensor; None: that is not collected.
+            replicas: the number of the rule for differences in what is not a tensor; None: such values are not
+                collected.
 
         Raises:
             Exception: an error on this rank.
@@ -213,7 +214,7 @@ class Prepared:
         return self._is_copied
 
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
-        """Uses the caller's options even if the state is invalid, so that all ranks have the same."""
+        """Uses the caller's options even if the state is invalid, so that all ranks have the same options."""
         def check() -> None:
             if self._state and self._stored:
                 self._selects = _options.selects(options.get("only"))
@@ -233,8 +234,7 @@ class Prepared:
         """Determines what a load changes besides tensors.
 
         Args:
-            left_out: paths of tensors that other ranks' states name, and which this rank's objects therefore do not
-                get.
+            left_out: paths of tensors that this rank's objects do not get, because other ranks' states name them.
         """
         def restoring() -> Restoring:
             return state.restoring(stored, self._selects, is_part=self._is_part, is_strict=self._is_strict, left_out=left_out)
@@ -264,7 +264,7 @@ class Prepared:
                 [*unexpected, *map(_names.object_path, others.unexpected)])
 
     def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
-        """The globs for the library: all except those that match only numbers and texts, which the library would
+        """The globs to pass to the library: all except those that match only numbers and texts, which the library would
         refuse."""
         if only is None or self._restoring is None:
             return only
@@ -288,7 +288,7 @@ class Prepared:
         """Collective, after :meth:`unite`.
 
         Raises:
-            ValueError: on all ranks, if a name for the state's side of ``rename`` is below no part of the state.
+            ValueError: on all ranks, if a name on the state's side of ``rename`` is not below any part of the state.
         """
         if not rename or not self._state or not self._used_layout:
             return

@@ -1,4 +1,4 @@
-"""The C library through ctypes: its structs, and its functions, which raise exceptions for statuses.
+"""The C library through ctypes: its structs, and its functions, which raise exceptions instead of returning statuses.
 
 Declares what the headers in ``dcp/`` declare; their comments are the manual.
 """
@@ -231,8 +231,8 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def kept(function: Any) -> Any:
-    """Makes a C callback that is never freed: at its end the interpreter frees what modules hold, while threads may
-    still call it."""
+    """Keeps a C callback from ever being freed: when the interpreter ends, it frees what modules hold, while threads
+    may still call the callback."""
     c.pythonapi.Py_IncRef(c.py_object(function))
     return function
 
@@ -250,7 +250,8 @@ class Library:
     """The library's functions, without their prefix; those that return a status raise :class:`Error`.
 
     Arguments for pointers are passed directly, without ctypes' byref(): the garbage collector can't look into byref's
-    result, so a traceback with one would keep the options, their functions and what these have raised forever.
+    result, so a traceback that contains one would keep the options, their functions and the exceptions that these have
+    raised forever.
     """
 
     def __init__(self, path: str) -> None:

@@ -64,7 +64,7 @@ def _guarded(function: Callable[..., None]) -> Callable[..., int]:
         try:
             function(used.group, *arguments)
             return 0
-        except BaseException as e:  # also KeyboardInterrupt: the other ranks must learn of it
+        except BaseException as e:  # including KeyboardInterrupt: the other ranks must learn of it
             used.failed.append(e)
             log.error("the group failed: %s: %s", type(e).__name__, e)
             return 1
@@ -162,10 +162,10 @@ def working(group: Any) -> Iterator[Comm]:
 
 class Comm:
     """A communicator; freed by :meth:`close`. ``alone``: for this process only, whatever groups exist. If ``group`` is
-    a group of :mod:`libdcp._groups`, the caller closes that afterwards.
+    a group of :mod:`libdcp._groups`, the caller closes that group afterwards.
 
-    Calls that pass it to the library must be inside a :class:`libdcp._signals.Shield`, since the library then calls
-    Python functions."""
+    Calls that pass the communicator to the library must be inside a :class:`libdcp._signals.Shield`, since the library
+    then calls Python functions."""
 
     def __init__(self, group: Any = None, *, alone: bool = False) -> None:
         found = None if alone else _groups.find(group)
@@ -174,7 +174,7 @@ class Comm:
         self._owns_group = found is not group
         self._failed: list[BaseException] = []  # raised by the group and its duplicates
         self._has_told = False
-        self.threads = found is None or found.threads  # whether other threads than this one can use it
+        self.threads = found is None or found.threads  # whether threads other than this one can use it
         if found is None or found.size == 1:
             lib.comm_self(handle)
         else:
@@ -216,7 +216,7 @@ class Comm:
         self._check(_guarded(lambda group: group.broadcast(data, root))(self._key))
 
     def agree_on(self, parts: list[_union.Part], n: int, failure: BaseException | None) -> None:
-        """Unites n parts over the ranks, unless one has failed before. Collective.
+        """Unites n parts over the ranks, unless a rank has failed before. Collective.
 
         Raises:
             BaseException: this rank's failure.
@@ -272,7 +272,7 @@ class Comm:
         """Checks that all ranks have the same value. Collective.
 
         Raises:
-            libdcp.Error: MISMATCH, on all ranks, if some have another value than rank 0.
+            libdcp.Error: MISMATCH, on all ranks, if the value of some rank differs from that of rank 0.
         """
         other = self._other(value)
         if other is not None:
@@ -288,7 +288,7 @@ class Comm:
                         "a group each", path, other[1], other[2])
 
     def _other(self, value: str) -> tuple[str, int, str] | None:
-        """Rank 0's value, and the first rank with another value, with that; None if all have the same. Collective."""
+        """Rank 0's value, the first rank whose value differs, and that value; None if all have the same. Collective."""
         first = self.text(value, 0)
         rank = self._least(_NONE if value == first else self.rank)
         return None if rank == _NONE else (first, rank, self.text(value, rank))
@@ -312,8 +312,8 @@ class Comm:
 
         Raises:
             BaseException: this rank's failure, even if the group fails, too.
-            libdcp.Error: on ranks that have not failed: the first rank that has, with the text and the status of its
-                failure.
+            libdcp.Error: on ranks that have not failed: names the first rank that has, with the text and the status of
+                its failure.
         """
         try:
             self.agree_on([], 0, failure)

@@ -49,7 +49,7 @@ class _Pinned:
 
 
 class Pin:
-    """A step that no writer removes: until :meth:`release`, the end of its ``with``, or the end of the process.
+    """A step that no writer removes until :meth:`release`, the end of its ``with``, or the end of the process.
 
     Attributes:
         step: its number.
@@ -77,8 +77,8 @@ class Pin:
 
 def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool,
          options: LoadKeywords) -> Loaded:
-    """Fills a state from a step of a directory, by default the newest, or from another kind of path: a step's folder.
-    Collective.
+    """Fills a state from a step of a directory, by default the newest, or, if the path is a step's folder, from that
+    step. Collective.
 
     Args:
         fall_back: if the newest step is damaged, use the next older one.
@@ -96,7 +96,7 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
                 raise
             if comm.all(isinstance(e, Error) and e.status == Status.NOT_FOUND):
                 now = _newest_first(comm, path)
-                if number in now:  # it lacks a tensor
+                if number in now:  # the step lacks a tensor
                     raise
                 older = now  # a writer has removed it, and has saved newer ones
             elif not fall_back or not older or not comm.all(isinstance(e, Error) and e.status == Status.CORRUPT):
@@ -170,7 +170,7 @@ class Directory:
         return True
 
     def folders(self, step: int) -> list[str]:
-        """Where a step is that was saved."""
+        """The folders of a step that was saved."""
         return [step_path(self.path, step)]
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
@@ -187,7 +187,7 @@ class Directory:
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
-        if not self._comm.threads or options.engine == _options.MPIO:  # the caller's thread does it, when it waits
+        if not self._comm.threads or options.engine == _options.MPIO:  # the caller's thread saves, when it waits
             prepared.failures.follow_cancel(options)
         prepared.call(lib.save_async, self._handle, step, prepared.handle, prepared.text,
                       options, handle)
@@ -213,7 +213,7 @@ class Directory:
             raise Error(moved, status=Status.IO, path=self.path)
 
     def _moved(self) -> str:
-        """The message if the path now names another directory, or none."""
+        """The error's message if the path now names another directory; otherwise empty."""
         if self._opened is None or self._opened == _identity(self.path):
             return ""
         return (f"{self.path} was moved, removed or replaced while it was open: put its directory back, or open the store "

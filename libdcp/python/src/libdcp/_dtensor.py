@@ -42,8 +42,8 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _runs(shape: tuple[int, ...], placements: tuple[Any, ...], mesh: Any, name: object) -> list[list[Run]] | None:
-    """For each dimension of the tensor, the indices that this rank has, in the order of its local tensor; None if it is
-    not in the mesh."""
+    """For each dimension of the tensor, the indices that this rank has, in the order of its local tensor; None if this
+    rank is not in the mesh."""
     coordinate = mesh.get_coordinate()
     runs: list[list[Run]] = [[(0, length)] if length else [] for length in shape]
     for mesh_dim, placement in enumerate(placements):
@@ -96,7 +96,7 @@ def _layout(tensor: Any, whole: tuple[int, ...], name: object) -> _Layout:
 
 def parts(tensor: Any, name: object) -> Iterator[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
     """The boxes of a DTensor that this rank holds: (local part, whole shape, start); an empty one if it holds none,
-    like ranks outside the mesh."""
+    as on ranks outside the mesh."""
     whole = tuple(tensor.shape)
     local = tensor.to_local()
     held, boxes = _layout(tensor, whole, name)

@@ -15,7 +15,7 @@ from .errors import Error, Status
 log = logging.getLogger("libdcp")
 
 _MOST_NAMES = 10000  # examined in a directory
-_MOST_FOLDERS = 100  # folders, of these, that are examined inside
+_MOST_FOLDERS = 100  # of these names, tried as folders and examined inside
 _TORCH_FILES = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.tar")
 _ZIP, _PICKLE, _HDF5 = b"PK\3\4", b"\x80\2", b"\x89HDF\r\n\x1a\n"
 _USER_BLOCK = 4096  # bytes of a step's file before HDF5's own header
@@ -129,19 +129,19 @@ def _kind_of_file(path: str) -> str | None:
 
 
 def kind(path: str) -> str | None:
-    """What it is; None if it is nothing known, or cannot be read."""
+    """What the path is; None if it is of no known kind, or cannot be read."""
     at = _look(path)
     return _kind_of_directory(at) if at else _kind_of_file(path)
 
 
 def told(error: Error, path: str) -> str:
-    """An error's message that there is no step at the path, with what is there instead."""
+    """An error's message, and, if it may mean that there is no step at the path, what is there instead."""
     found = kind(path) if error.status in (Status.NOT_FOUND, Status.CORRUPT, Status.ARG) else None
     return f"{error}; {found}" if found else str(error)
 
 
 def warn(path: str) -> None:
-    """Warns about a store's directory without steps: a run that looks for steps there would start anew silently."""
+    """Warns about a store's directory without steps: a run that looks for steps there would silently start anew."""
     found = kind(path)
     if found:
         log.warning("%s has no steps; %s", path, found)

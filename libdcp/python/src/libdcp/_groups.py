@@ -54,8 +54,8 @@ class Alone:
 
 
 def _connection() -> Any:
-    """A connection of its own to torch's store. While one thread waits for a peer's address, other threads cannot use
-    its connection; so with one connection, threads that make groups could wait for each other around several ranks."""
+    """A separate connection to torch's store. While one thread waits for a peer's address, other threads cannot use the
+    same connection. So if threads that make groups shared one, they could wait for each other in a cycle of ranks."""
     dist: Any = sys.modules["torch.distributed"]
     store = dist.distributed_c10d._get_default_store()
     try:
@@ -203,7 +203,7 @@ def _starts(sizes: list[int]) -> list[int]:
 
 
 def _timeout_of(group: Any) -> timedelta:
-    """How long operations of a torch group wait for a rank; those on CPUs, if it has a backend for them."""
+    """How long operations of a torch group wait for a rank: on CPUs, if it has a backend for them."""
     for device in sorted(group._device_types, key=lambda device: bool(device.type != "cpu")):
         timeout = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
         if isinstance(timeout, timedelta):

@@ -1,4 +1,4 @@
-"""New arrays for tensors of a checkpoint for which the state has no place: for objects, and for what is replaced as a
+"""New arrays for tensors of a checkpoint for which the state has no place: in objects, and in what is replaced as a
 whole."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class New:
 
     Attributes:
         rows: the new arrays.
-        unnamed: those of their paths that are omitted if another rank's state names them.
+        unnamed: those paths of new arrays that are omitted if another rank's state names them.
         near: rows of the object for which arrays are being made; empty if they are not for an object.
     """
 
@@ -42,15 +42,15 @@ class New:
         self.near: list[Row] = []
 
     def is_taken(self, name: str | None) -> bool:
-        """Returns true if a mapping receives a tensor by its path in the state."""
+        """Returns true if a mapping receives the tensor that has this path in the state."""
         if name is None or name in self._left_out or not self._selects(name):
             return False
         self.unnamed.add(name)
         return True
 
     def fits(self, value: Any, name: str | None) -> bool:
-        """Returns true if a tensor can be loaded into what an object has in its place; otherwise a new one may replace
-        that."""
+        """Returns true if a tensor can be loaded into what an object has in its place; otherwise a new array may
+        replace that value."""
         if name is None or not self._selects(name) or not _arrays.is_plain(value):
             return True
         return not _arrays.is_uninitialized(value) and self._stored.shape(name) in (None, tuple(value.shape))
@@ -94,8 +94,8 @@ def is_module(value: Any) -> bool:
 
 
 def takes_more(value: Any, keys: Trail) -> bool:
-    """Returns true if an object may receive a tensor that its own state dict lacks. A torch module that loads as
-    torch's own modules do may not, since those refuse such a tensor."""
+    """Returns true if an object can receive a tensor that its own state dict lacks. A torch module that loads as
+    torch's own modules do cannot, since those refuse such a tensor."""
     if not is_module(value):
         return True
     plain: Any = sys.modules["torch"].nn.Module

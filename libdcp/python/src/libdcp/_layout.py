@@ -66,9 +66,9 @@ def _first(told: Any) -> str:
 
 
 class _Owned:
-    """The library's states, until they are freed, or their owners no longer exist. Then the next state that is made
-    frees them. Python would lose an exception of a signal handler in a function that it calls when an object is
-    destroyed, so that function is a list's append, during which no handlers run."""
+    """The library's states, until they are freed. Once the owner of a state no longer exists, the next call of
+    :meth:`make` frees the state. Python would lose an exception of a signal handler in a function that it calls when an
+    object is destroyed, so that function is a list's append, during which no handlers run."""
 
     def __init__(self) -> None:
         self._handles: dict[weakref.ref[Layout], c.c_void_p] = {}
@@ -97,8 +97,8 @@ class Layout:
     Args:
         rows: the tensors.
         n_fixed: the first ``n_fixed`` tensors must keep their addresses.
-        rank, size: of the ranks that save or load it.
-        stored: the checkpoint from which it is loaded.
+        rank, size: this rank, and the number of ranks that save or load the tensors.
+        stored: the checkpoint from which the tensors are loaded.
         unnamed: paths of tensors that are loaded if no rank's state has them.
     """
 
@@ -207,7 +207,7 @@ class Layout:
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
     def names(self) -> _union.Part:
-        """The tensors that it has, for other ranks."""
+        """The layout's tensors, for other ranks."""
         if self._mark is None:
             numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
             flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
@@ -219,7 +219,7 @@ class Layout:
         return f"{_UNNAMED}{path}" if path in self._unnamed else path
 
     def _told(self) -> dict[str, Any]:
-        """The type and shape for each path; for what each rank saves separately, also the rank."""
+        """The type and shape for each path, and the rank for what each rank saves separately."""
         each = set() if self._stored else {own.path for own in self._own if isinstance(own.value, PerRank)}
         return {self._name(path): {str(self._rank): _arrays.described(piece)} if path in each else _arrays.described(piece)
                 for path, piece in self._described.items()}
@@ -323,7 +323,7 @@ class Layout:
         """Called before a load, if a load of a damaged step has failed.
 
         Args:
-            written: the tensors that it has written into, by path, with the number of its step.
+            written: the tensors that such a load has written into, by path, with the number of the damaged step.
 
         Raises:
             libdcp.Error: the checkpoint does not have such a tensor, so that the damaged step's elements would remain.
@@ -348,7 +348,7 @@ class Layout:
                 own.value.restore(own.part.array, self._rank, self._size, own.name)
 
     def hold(self) -> None:
-        """A background save uses it after this call."""
+        """After this call, a background save uses the layout."""
         with self._lock:
             self._users += 1
 
@@ -360,7 +360,7 @@ class Layout:
                 self._free()
 
     def close(self) -> None:
-        """Frees it once no background save uses it; the arrays remain."""
+        """Frees the layout once no background save uses it; the arrays remain."""
         with self._lock:
             self._is_closed = True
             if not self._users:

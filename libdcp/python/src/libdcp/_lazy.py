@@ -16,7 +16,7 @@ from .checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class _Box:
-    """The elements to read, and the index that makes the result of them."""
+    """The elements to read, and the index that turns them into the result."""
 
     start: tuple[int, ...]
     count: tuple[int, ...]
@@ -70,15 +70,15 @@ class LazyArray:
 
     Indexing with integers, slices, ``...`` and None reads the elements that are needed, and checks them:
     ``array[2:5]``, ``array[...]``. ``numpy.asarray`` reads the whole tensor. The result is a new array: numpy's, or
-    torch's according to ``as_torch``. Nothing is kept, so each access reads anew. A slice with a step reads what lies
-    between its elements, too.
+    torch's according to ``as_torch``. Nothing is kept, so each access reads anew. A slice with a step also reads
+    what lies between its elements.
 
-    Any number of threads may use an array at once. The step's files are open, and no writer removes them, as long as
+    Any number of threads may use an array at once. The step's files stay open, and no writer removes them, as long as
     one of the arrays of the same ``libdcp.read`` exists.
 
     Attributes:
         path: the tensor's path in the checkpoint.
-        shape, dtype: as of the arrays that indexing returns.
+        shape, dtype: the tensor's, as numpy's or torch's arrays have them.
 
     Raises:
         libdcp.Error: CORRUPT: bytes differ from what was saved; ``tensor`` is the path.
@@ -117,7 +117,7 @@ class LazyArray:
         box = _box(index, tuple(self.shape))
         if self._torch is None:
             array: Any = self._checkpoint.read(self.path, box.start, box.count)[box.rest]
-            return array.copy() if box.is_sparse() else array  # which frees the elements between
+            return array.copy() if box.is_sparse() else array  # the copy frees the elements between
         tensor = self._torch.empty(box.count, dtype=self.dtype, device="cpu")
         self._checkpoint.read_into(self.path, box.start, box.count, tensor.data_ptr())
         found = tensor[box.rest]

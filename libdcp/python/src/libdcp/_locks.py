@@ -9,15 +9,15 @@ import threading
 import weakref
 from typing import Any
 
-# Not a WeakSet: that calls a Python function for each lock that is destroyed, in which a signal's exception would be
-# lost.
+# Not a WeakSet, which calls a Python function for each lock that is destroyed: a signal's exception would be lost in
+# that function.
 _made: dict[int, weakref.ref[Any]] = {}
 _keys = itertools.count()
 _most = 64  # the number of locks at which destroyed ones are next removed
 
 
 def lock() -> Any:
-    """A lock that its thread may acquire again."""
+    """A lock that the thread that holds it can acquire again."""
     global _most
     made = threading.RLock()
     _made[next(_keys)] = weakref.ref(made)

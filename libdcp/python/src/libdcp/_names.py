@@ -21,7 +21,7 @@ _tensors: dict[type, bool] = {}  # whether a type's values are tensors; states h
 
 
 def is_tensor(value: Any) -> bool:
-    """Returns true if it is a tensor in the checkpoint; otherwise it goes into the JSON."""
+    """Returns true if the value becomes a tensor in the checkpoint; otherwise it goes into the JSON."""
     kind = type(value)
     if kind is PerRank:
         return bool(value.is_array)
@@ -62,8 +62,8 @@ _MOST = 1024  # bytes
 
 
 def may_be_fine(path: str) -> bool:
-    """Returns true if the library accepts it as a tensor's path; does not check the length if that is near the
-    limit."""
+    """Returns true if the library certainly accepts it as a tensor's path. Returns false for long paths, even if their
+    bytes are within the limit."""
     return len(path) * 4 <= _MOST and _DOUBTFUL.search(path) is None
 
 

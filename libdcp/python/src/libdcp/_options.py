@@ -62,11 +62,11 @@ class Report:
 
     Attributes:
         bytes: of all ranks' tensors.
-        cloned_bytes: the part of them that was not written, but shared with the last step's file.
-        unchanged: tensors with the same bytes as in the store's previous save.
+        cloned_bytes: the part of these that was not written, but shared with the last step's file.
+        unchanged: the number of tensors with the same bytes as in the store's previous save.
         slow_rank: the rank for which all others waited; None if none was slow.
-        slow_ratio: the time of its own work, divided by that of the median rank.
-        slow_host: that rank's host, on rank 0.
+        slow_ratio: that rank's time per byte, divided by the median rank's.
+        slow_host: that rank's host; known only on rank 0.
     """
 
     bytes: int
@@ -126,7 +126,7 @@ class Failures:
 
     @property
     def raised(self) -> BaseException | None:
-        """The same exception, but does not count as read."""
+        """The same exception; unlike :attr:`first`, this does not become final by being read."""
         return self._first
 
     def note(self, failure: BaseException | None) -> None:

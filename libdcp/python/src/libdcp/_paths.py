@@ -64,8 +64,8 @@ def here() -> str:
 
 
 def anchored(path: str, folder: str) -> str:
-    """A path relative to a folder, which is or was the working directory when the path was passed. A Tier's path may
-    begin with braces."""
+    """The path as it was meant when ``folder`` was the working directory: if the working directory has changed since, a
+    relative path is joined to ``folder``. A Tier's path may begin with braces."""
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
     is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
     return path if is_told_by_itself else os.path.join(folder, path)
@@ -106,8 +106,8 @@ def sync_folder(path: str) -> None:
 @contextlib.contextmanager
 def published(folder: str) -> Iterator[str]:
     """Makes a folder that gets its name at the end of the block, once it is complete and durable, and is removed if the
-    block raises. Of a process that was killed it remains, as ``.tmp-NAME-`` and 12 random hexadecimal digits, which no
-    other export uses; hosts that share a file system have equal process ids.
+    block raises. If the process is killed, the folder remains as ``.tmp-NAME-`` and 12 random hexadecimal digits, which
+    no other export uses; process ids would not do, since hosts that share a file system can have equal ones.
 
     Args:
         folder: its absolute path, at which there may be an empty folder.

@@ -1,5 +1,5 @@
-"""Positions of torchdata's StatefulDataLoader within an epoch, in samples, and its state there on another number of
-ranks. Written for torchdata 0.11; its older versions have the same members."""
+"""Positions of torchdata's StatefulDataLoader within an epoch, in samples, and its state at such a position on a
+different number of ranks. Written for torchdata 0.11; its older versions have the same members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANDOM = "random"
 
 
 class Unmapped(ValueError):
-    """States that cannot be converted to another number of ranks; the message says why."""
+    """States that cannot be converted to a different number of ranks; the message says why."""
 
 
 def _class(module: str, name: str) -> Any:
@@ -57,8 +57,9 @@ def _length(sized: Any) -> int | None:
 
 
 class _Reading:
-    """How a loader reads a map-style dataset: of an order of its samples, each of ``shares`` ranks reads its part,
-    ``batch`` samples at a time. After equal numbers of batches, the ranks have read the first samples of the order."""
+    """How a loader reads a map-style dataset: the samples have an order, of which each of ``shares`` ranks reads its
+    part, ``batch`` samples at a time. After equal numbers of batches, the ranks have read the first samples of the
+    order."""
 
     def __init__(self, loader: Any) -> None:
         batches = loader.batch_sampler
@@ -122,7 +123,7 @@ class _Reading:
         if self.counts_batches:
             units = len(self.loader.batch_sampler) if samples is None else count // self.batch
         else:
-            # torchdata's sampler would begin the next epoch, too, with the number that it is given.
+            # torchdata's sampler would also begin the next epoch with the number that it is given.
             sampler = {"yielded": 0 if finished else count} if hasattr(self.sampler, "state_dict") else None
             drawn = {"yielded": count, "generator": _generator(states)} if self._is_random() else None
             if self.loader.batch_sampler is None:
@@ -141,7 +142,7 @@ class _Reading:
         """How many samples a rank has read if all ranks have read what they had at the position ``was``.
 
         Raises:
-            Unmapped: the order is another one, or not known.
+            Unmapped: the order has changed, or is not known.
         """
         is_random = (was["order"] or "").startswith(_RANDOM) or self._is_random()
         is_inside = not was["over"] and was[SAMPLES] > 0
@@ -182,7 +183,7 @@ def _dataset_state(states: Sequence[State]) -> Any:
 
 def _state(loader: Any, main: State, readers: Sequence[State], units: int, finished: bool, states: Sequence[State],
            rank: int) -> State:
-    """A state as torchdata's iterators read it: with workers, of a snapshot, one reader per worker."""
+    """A state as torchdata's iterators read it: with workers, it is a snapshot with one reader per worker."""
     main = {**main, "_sampler_iter_yielded": units, "_IterableDataset_len_called": None,
             "_shared_seed": _main(states[0])["_shared_seed"]}
     workers = loader.num_workers
@@ -223,7 +224,7 @@ def _resharded_streams(loader: Any, states: Sequence[State], rank: int, size: in
 
 
 def _counted(reader: State) -> list[State]:
-    """The states of a dataset and of its iterator, those of them that count samples."""
+    """Those states, of a dataset and of its iterator, that count samples."""
     found = reader["dataset_state"], (reader["fetcher_state"] or {}).get("dataset_iter_state")
     return [one for one in found if isinstance(one, dict) and type(one.get(SAMPLES)) is int and one[SAMPLES] >= 0]
 

@@ -72,8 +72,8 @@ class _Reading(Decoder):
 
 
 def _with_whole(word: Any, keys: Trail, stored: Stored, decoder: Decoder, selects: Selects) -> Iterator[str]:
-    """The tensors of what is not a mapping, such as a list, and is selected itself or contains a selected tensor: it is
-    read as a whole."""
+    """The tensors in those values that are not mappings, such as lists, and that are selected or contain a selected
+    tensor: such a value is read as a whole."""
     children = stored.children(word, decoder)
     if children is not None:
         for key, inner in children:
@@ -165,7 +165,7 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
             read as a whole if it, or a tensor in it, is selected. Each glob must match something.
         as_torch: whether tensors are torch's, or numpy's; None: torch's if it is imported.
         lazy: tensors are :class:`libdcp.LazyArray`, which read and check elements when they are indexed. The step's files
-            are open, and no writer removes them, until the last of these is gone.
+            stay open, and no writer removes them, until the last of these is gone.
 
     Returns:
         What is not a tensor has the type with which it was saved; instances of classes that were not registered

@@ -44,13 +44,13 @@ class _IntoState(Decoder):
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
         self.owns: list[tuple[PerRank, bool, Any]] = []  # whether there was something for this rank, and what
         self.in_object = False
-        self._is_whole = False  # what is decoded is new, and has everything, whatever other ranks name of it
+        self._is_whole = False  # what is decoded is new, and is complete, whatever part of it other ranks name
 
     def item(self, word: Any, keys: Trail, hint: Any) -> Any:
         return self.whole(word, keys, hint) if hint is None else super().item(word, keys, hint)
 
     def whole(self, word: Any, keys: Trail, hint: Any) -> Any:
-        """The value of what has no counterpart in the state, such as a new item of a list, or has None."""
+        """The value of something for which the state has nothing, such as a new item of a list, or only None."""
         outer, self._is_whole = self._is_whole, True
         try:
             return self.value(word, keys, hint)
@@ -66,7 +66,7 @@ class _IntoState(Decoder):
         return self._new.array(name, str(path), keys)
 
     def _is_left_out(self, word: Any, hint: Any) -> bool:
-        """Returns true if a mapping omits what the word represents, a tensor."""
+        """Returns true if the word represents a tensor that a mapping omits."""
         if self._is_whole or not self._is_tagged or _words.tag_of(word) != "$tensor":
             return False
         if is_tensor(hint) or word["$tensor"] in self._arrays:
@@ -153,7 +153,7 @@ def _tensors_alone(value: Any) -> Any:
 
 
 def is_of_tensors(value: Any) -> bool:
-    """Returns true if it is or contains only tensors, without empty mappings or lists."""
+    """Returns true for a tensor, and for what contains only tensors and no empty mapping or list."""
     if is_tensor(value):
         return True
     if isinstance(value, Mapping):
@@ -172,11 +172,11 @@ def _merged(value: Any, more: Mapping[Any, Any]) -> Any:
 
 
 class Renamed:
-    """Finds the place in a checkpoint of what the state has under a path.
+    """Finds where a checkpoint has what the state has under a path.
 
     Args:
         stored_path: returns the path in the checkpoint for a path in the state.
-        stored: the checkpoint's.
+        stored: the checkpoint's words.
         decoder: for keys.
     """
 
@@ -244,7 +244,7 @@ class Restoring:
         unexpected: keys in the checkpoint of what the state lacks.
         new: arrays for the tensors of the checkpoint for which the state has no places, in objects and in what is
             replaced as a whole.
-        unnamed: those of their paths that may be other ranks'.
+        unnamed: those paths of new arrays that are omitted if another rank's state names them.
     """
 
     def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Lookup, *, selects: Selects, is_part: bool,
@@ -278,7 +278,7 @@ class Restoring:
         return str(Keys((key,)))
 
     def claims(self) -> dict[str, Any]:
-        """What this rank's state names of the checkpoint, for the other ranks."""
+        """What this rank's state names in the checkpoint, for the other ranks."""
         return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used}}
 
     def settle(self, claims: Mapping[str, Any]) -> None:
@@ -344,8 +344,8 @@ class Restoring:
             self._leaf(mapping, key, value, keys, word, stored_keys)
 
     def _is_entered(self, value: Any) -> bool:
-        """Returns true for a mapping of names, which is kept; otherwise it is replaced as a whole. A mapping in a
-        second place is replaced, too, since otherwise both places would get the contents of the last one."""
+        """Returns true for a mapping of names, which is kept; any other value is replaced as a whole. A mapping that is
+        found in a second place is replaced, too: otherwise both places would get the contents of the last one."""
         return isinstance(value, MutableMapping) and bool(value) and id(value) not in self._seen and not isinstance(
             value, (collections.Counter, collections.defaultdict))
 
@@ -400,7 +400,7 @@ class Restoring:
         return made
 
     def _object(self, found: Object, keys: Trail, word: Any, stored_keys: Trail) -> None:
-        """Gives an object everything that was stored of it, with its own tensors, which are loaded by then, and new
+        """Gives an object everything that was stored for it, with its own tensors, which are loaded by then, and new
         arrays for those that it lacks."""
         self._used.add(stored_keys)
         self._decoder.in_object, self._new.near = True, found.rows
@@ -424,7 +424,7 @@ class Restoring:
             self._calls.append((found.value, _merged(new, more)))
 
     def _is_alone(self, given: Any) -> bool:
-        """Returns true if an object has something besides tensors, but only tensors of it were stored. Returns false
+        """Returns true if an object has something besides tensors, but only its tensors were stored. Returns false
         for steps of other programs, which have only tensors: the object then keeps what is not a tensor."""
         return self._stored.words is not None and not self._is_part and not is_of_tensors(given)
 

@@ -48,8 +48,8 @@ class _Handler:
 
 
 class Shield:
-    """Inside ``with Shield():`` no signal handler raises an exception; it is raised at the end. An inner shield leaves
-    that to the outer one. On threads other than the main one a shield does nothing.
+    """Inside ``with Shield():`` signal handlers raise no exceptions; the first one is raised at the end. An inner
+    shield leaves that to the outer one. On threads other than the main one, a shield does nothing.
 
     Attributes:
         first: the exception that a handler has raised.
@@ -62,11 +62,11 @@ class Shield:
         self._outer: Shield | None = None
         self._outer_may_raise = False
         self._handlers: list[tuple[int, _Handler]] = []
-        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # the previous ones, and its own
+        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # the previous hook, and its own
 
     def keep_if_ignored(self, failure: BaseException) -> None:
-        """Until :meth:`ignore_again`: an exception that is raised now may appear in a destructor or in a callback of a
-        weak reference, and Python would report it as ignored; then it is kept."""
+        """Until :meth:`ignore_again`, keeps the exception if Python would only report it as ignored, because it appears
+        in a destructor or in a callback of a weak reference."""
         before = sys.unraisablehook
 
         def keep(unraisable: Any) -> None:

@@ -15,12 +15,12 @@ from ._restore import Restoring
 
 class State:
     """A state's tensors, with the boxes that this rank holds, and what in it is not a tensor. The memory of its tensors
-    must keep its address; its contents may change. Objects with a state dict are queried at each save and load, so
-    their tensors may change.
+    must keep its address; the contents of that memory may change. Objects with a state dict are queried at each save
+    and load, so their tensors may change.
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
-        rank, size: of the ranks that save or load it.
+        rank, size: this rank, and the number of ranks that save or load the state.
         stored: the checkpoint from which it is loaded.
     """
 
@@ -95,8 +95,8 @@ class State:
         return not self._flat.object_rows
 
     def as_stored(self, stored: Lookup) -> State:
-        """The state for a load: itself, or one with the checkpoint's rows if ranks have something separately, and
-        without what the checkpoint has no tensor for."""
+        """The state for a load: this one; or, if ranks have something separately or the checkpoint may lack tensors, a
+        new one with the checkpoint's rows, and without what the checkpoint has no tensor for."""
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
             return self.anew(stored)
         self.renew()
@@ -107,8 +107,8 @@ class State:
         return State(self._given, self._rank, self._size, stored)
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
-        """The JSON to save with it, and a function that returns its members in the form that is united with other
-        ranks'."""
+        """The JSON to save with the state, and a function that returns its members in the form that is united with
+        other ranks'."""
         flat = self._flat
         return _tree.json_of(flat, given).encode(), lambda: {**(given or {}), **_tree.members_to_unite(flat)}
 
@@ -127,7 +127,7 @@ class State:
         old.close()
 
     def hold(self) -> None:
-        """A background save uses it after this call."""
+        """After this call, a background save uses the state."""
         self.layout.hold()
 
     def release(self) -> None:
@@ -135,6 +135,6 @@ class State:
         self.layout.release()
 
     def close(self) -> None:
-        """Frees it once no background save uses it; the arrays remain."""
+        """Frees the state once no background save uses it; the arrays remain."""
         self._flat.end_load()
         self.layout.close()

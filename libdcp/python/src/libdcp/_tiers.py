@@ -23,13 +23,13 @@ from .errors import Error, Status
 
 @dataclass(frozen=True)
 class Tier:
-    """One directory of a list, such as memory at every step, a disk at some, the shared file system at few. All
-    attributes except path and domain must be the same on all ranks.
+    """One directory of a list, such as memory for every step, a disk for some steps, the shared file system for few.
+    All attributes except path and domain must be the same on all ranks.
 
     Attributes:
-        path: for a private one, "{rank}" represents this rank's number, "{host}" its host's name (that in DCP_HOST, if
-            it is set) and "{env:NAME}" a variable of its environment.
-        every: due at the steps that it divides; 0: at none.
+        path: for a private one, "{rank}" represents this rank's number, "{host}" its host's name (DCP_HOST, if
+            that is set) and "{env:NAME}" a variable of its environment.
+        every: the store is due at the multiples of this number; 0: at no step.
         keep: how many complete steps remain after a save; 0: all.
         keep_every, keep_seconds, keep_best, keep_metric, keep_highest: see :class:`libdcp.Store`.
         private: each host has its own directory, which only its ranks see: in memory, for example.
@@ -151,7 +151,7 @@ class Tiers:
             self._on_filled(step, self._folder_of(i, step))
 
     def folders(self, step: int) -> list[str]:
-        """Where a step is that was saved."""
+        """The folders of a step that was saved."""
         return [self._folder_of(i, step) for i in range(self._n) if lib.tiers_has(self._handle, i, step)]
 
     def _folder_of(self, i: int, step: int) -> str:
@@ -204,15 +204,15 @@ class Tiers:
         return loaded[-1]
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:
-        """Why the first copy of the newest step that could be opened was refused. The log reports copies that could not
-        be opened."""
+        """Why, of the copies of the newest step that could be opened, the first one was refused. The log reports copies
+        that could not be opened."""
         first = failed[0]
         if isinstance(first, _OlderStep):
             return Error(str(first), status=Status.CORRUPT)
         return first
 
     def _refuse_older(self, step: int, newest: int | None) -> None:
-        """Raises an error for a step older than ``newest``. The error has another status than damage, so that the
+        """Raises an error for a step older than ``newest``. The error's status is not that of damage, so that the
         library tries no further steps."""
         if newest is not None and step < newest:
             raise _OlderStep(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by "
@@ -236,7 +236,7 @@ class Tiers:
         lib.tiers_continue_from(self._handle, step)
 
     def is_filled(self) -> bool:
-        """Returns true if no thread of this rank fills a store."""
+        """Returns true if no thread of this rank is filling a store."""
         return bool(lib.tiers_is_filled(self._handle))
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """A Python state as a tree: tensors by path, and everything else as words of the checkpoint's JSON.
 
-:class:`Flat` flattens a state: its tensors go into the checkpoint by their paths, and the words of what is not a
-tensor, a mapping shaped like the state, go into the JSON, which :func:`members_of` makes. If a path does not give the
-keys that lead to a tensor, as in lists, the words have {"$tensor": path} in its place.
+:class:`Flat` flattens a state: its tensors go into the checkpoint by their paths. The words for everything else form a
+mapping shaped like the state, and go into the JSON, which :func:`members_of` makes. If a path does not give the keys
+that lead to a tensor, as in lists, the words have {"$tensor": path} in the tensor's place.
 
-:class:`Stored` is what a checkpoint contains of that.
+:class:`Stored` has the words that a checkpoint contains.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Own(NamedTuple):
 
     Attributes:
         rank: this rank.
-        apart: paths of arrays that do not form a tensor of rows, since they have other shapes or types on other ranks.
-        stored: the checkpoint from which it is loaded.
+        apart: paths of arrays that do not form a tensor of rows, since their shapes or types differ between ranks.
+        stored: the checkpoint from which the state is loaded.
     """
 
     rank: int
@@ -134,7 +134,7 @@ class Known:
 
 
 def _is_of_numpy(value: Any) -> bool:
-    """Returns true if all arrays in it are numpy's, and no object may have others."""
+    """Returns true if all arrays in it are numpy's, and it contains no object that could have others."""
     if isinstance(value, PerRank):
         return _is_of_numpy(value.value)
     if isinstance(value, Shard):
@@ -307,7 +307,8 @@ class Flat(_words.Encoder):
         return {EACH: {str(self._own.rank): made}}
 
     def _begin_row(self, value: PerRank, stored: Lookup, path: str) -> None:
-        """Gives it a new array for a load if the checkpoint has rows and its own array does not fit one."""
+        """If the checkpoint has rows, gives the value a new array to load a row into, unless its own array has to be
+        loaded into directly, or does not fit the rows."""
         shape, dtype = stored.shape(path), stored.dtype(path)
         if not shape or dtype is None:
             return
@@ -321,7 +322,7 @@ class Flat(_words.Encoder):
             value.begin_load(self._array_for(value.value, dtype, shape[1:]))
 
     def _array_for(self, hint: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-        """The array that a load fills only for this rank: the hint of the state, or a new one."""
+        """The array that a load fills only for this rank: the state's own, which is the hint, or a new one."""
         return array_like(hint, dtype, shape) if is_tensor(hint) else new_array(self._like, dtype, shape)
 
     @functools.cached_property
@@ -335,7 +336,7 @@ class Flat(_words.Encoder):
             value.begin_load(None)
 
     def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
-        """Rows for what ranks have saved of it: this rank's arrays, and the other ranks' names."""
+        """Adds rows for what ranks have saved of the value: this rank's arrays, and the other ranks' names."""
         self._all_known = False
         for rank, word in found.items():
             mine = rank == str(self._own.rank)
@@ -424,8 +425,8 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
 
 
 def members_to_unite(flat: Flat) -> dict[str, Any]:
-    """The members in the form that is united with those of other ranks by their keys; then :func:`united` makes the
-    members."""
+    """The members in the form that is united with those of other ranks by their keys; :func:`united` makes the
+    checkpoint's members of the result."""
     members = members_of(flat.words, flat.tops, True)
     members.pop(TREE, None)
     return members
@@ -452,7 +453,8 @@ def json_of(flat: Flat, given: Mapping[str, Any] | None) -> str:
     """The checkpoint's JSON: the caller's members, and the state's words.
 
     Raises:
-        ValueError: the caller's JSON uses a key of these; or there are more values than a checkpoint's JSON can have.
+        ValueError: the caller's JSON uses one of the words' keys; or there are more values than a checkpoint's JSON can
+            have.
     """
     return joined(members_of(flat.words, flat.tops, flat.has_model), given)
 
@@ -543,7 +545,7 @@ class Stored:
         try:
             pairs = {"$dict": lambda: content, "$OrderedDict": lambda: content, "$mapping": lambda: content[1]}[tag]()
             return [(decoder.value(key), inner) for key, inner in pairs]
-        except Exception:  # not a mapping, or damaged, which decoding it will report
+        except Exception:  # not a mapping, or damaged; decoding it will report damage
             return None
 
     def leaves(self, word: Any, decoder: Decoder, keys: Trail = ()) -> Iterator[tuple[Trail, Any]]:

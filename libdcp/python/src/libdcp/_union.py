@@ -73,7 +73,7 @@ def _pairs(word: dict[str, Any], kind: str) -> dict[str, tuple[Any, Any]]:
     return {_text(key): (key, value) for key, value in listed}
 
 
-# Tags of containers of items, and the position of their words in a tag's content; None: the content is the words.
+# Tags of containers, and the position of the items' words in a tag's content; None: the content is the items' words.
 _ITEMS: dict[str | None, int | None] = {"$tuple": None, "$deque": 0, "$namedtuple": 2, "$subclass": 1, "$dataclass": 1}
 
 
@@ -140,7 +140,7 @@ def _options(group: dict[str, Any]) -> str:
 @dataclass
 class _Union:
     """The union of words by their mappings' keys. Lists of equal length are united item by item, and optimizers' groups
-    by what they say about their parameters; for everything else the lowest rank's value is used.
+    by their options for the parameters; for everything else the lowest rank's value is used.
 
     Attributes:
         value: the union; it reuses the first rank's value.
@@ -149,7 +149,7 @@ class _Union:
 
     value: Any
     differing: dict[Trail, list[tuple[str, list[int]]]] = field(default_factory=dict)
-    _owners: dict[Trail, int] = field(default_factory=dict)  # for what the first rank lacked
+    _owners: dict[Trail, int] = field(default_factory=dict)  # ranks that first had what the first rank lacked
 
     def add(self, rank: int, delta: Delta) -> None:
         self.value = self._with(self.value, delta, (), rank)
@@ -194,7 +194,7 @@ class _Union:
 
     def _with_groups(self, ours: list[dict[str, Any]], others: list[dict[str, Any]], keys: Trail,
                      rank: int) -> list[dict[str, Any]]:
-        """Groups the parameters with the same options."""
+        """Adds each new parameter to the group with the same options, or to a new group."""
         groups = {name: i for i, group in enumerate(ours) for name in group["params"]}
         for group in others:
             for i in sorted({groups[name] for name in group["params"] if name in groups}):
@@ -246,7 +246,7 @@ class Difference:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that have another value than the one that is used."""
+        """The ranks that have a value other than the one that is used."""
         return tuple(sorted(rank for _, ranks in self.values[1:] for rank in ranks))
 
     def said(self, shown: Callable[[str], str] = lambda value: value) -> str:
@@ -261,7 +261,7 @@ class Part:
 
     Args:
         make: returns the object, if it is needed.
-        mark: of its contents; equal on ranks that have the same.
+        mark: a number for the object's contents; equal on ranks that have the same contents.
         everywhere: whether all ranks need the union; otherwise only rank 0 gets it.
 
     Attributes:

@@ -43,7 +43,7 @@ def refuse_other_tensors(part: _union.Part) -> None:
     """Called after the exchange of tensors' types and shapes.
 
     Raises:
-        libdcp.Error: MISMATCH: ranks have different ones for one path.
+        libdcp.Error: MISMATCH: ranks have different types or shapes for one path.
     """
     if part.differing:
         first = part.differing[0]
@@ -96,7 +96,7 @@ def _refuse_conflicts(stored: _tree.Stored, paths: list[str]) -> None:
 
 
 def _without_filled(word: Any, keys: tuple[Any, ...], paths: list[str]) -> Any:
-    """Without the mappings that are empty on some ranks, and contain only tensors on others."""
+    """The word without those mappings that are empty on some ranks, and contain only tensors on others."""
     pairs = _union.pairs_of(word)
     if pairs is None:
         return word

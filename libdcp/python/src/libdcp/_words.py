@@ -1,9 +1,9 @@
 """Python values as JSON: JSON's own words, and tagged ones for what JSON cannot represent.
 
-A tagged word is an object with one member, whose name is "$" and the name of a type: {"$tuple": [1, 2]}. A mapping of
-the user that looks like one is written as its items, {"$dict": [["$tuple", [1, 2]]]}. docs/format.md lists all of them.
+A tagged word is an object with one member, whose name is "$" and the name of a type: {"$tuple": [1, 2]}. A user's
+mapping that looks like one is written as its items, {"$dict": [["$tuple", [1, 2]]]}. docs/format.md lists all tags.
 A tag names a type, and never code: for a class it contains the name, which is looked up among the classes of the state
-that is loaded into and those that were registered; nothing is imported or called for a file.
+that is loaded into and those that were registered; nothing is imported or called because a file names it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|str|
 _NUMBERS_AND_TEXTS: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__index__, float: float.__float__}
 NOTHING: Any = object()  # the word of what is or contains only tensors
 
-_MOST_ALIKE = 256  # elements with one hash; of the powers of two that are floats, 35 have the same
+_MOST_ALIKE = 256  # elements with the same hash; 35 of the powers of two that are floats share one
 
 registered: dict[str, type] = {}
 
@@ -47,7 +47,7 @@ ABSENT = {"$absent": None}
 
 
 class Absent:
-    """An item of a list that this rank does not know, but another rank may; None if no rank does."""
+    """An item of a list that this rank does not know, but another rank may know; becomes None if no rank does."""
 
 
 class Word:
@@ -75,7 +75,7 @@ class Keys(tuple[Any, ...]):
 def _shown(key: Any) -> str:
     try:
         text = repr(key)
-    except Exception:  # too deep, too large an integer, or a class of the user's
+    except Exception:  # too deep, too large an integer, or a user-defined class
         text = None
     if text is None or len(text) > 1000 and not isinstance(key, str):
         return f"<{type(key).__name__}>"
@@ -125,7 +125,8 @@ def register(cls: C) -> C:
 
 
 def _in_order(words: Iterable[Any]) -> list[Any]:
-    """The same order for equal sets and mappings, whatever the order in which they were filled."""
+    """Sorts words, so that equal sets and mappings have the same order, whatever the order in which they were
+    filled."""
     return sorted(words, key=lambda word: json.dumps(word, sort_keys=True))
 
 
@@ -143,7 +144,7 @@ def is_tag(key: Any) -> bool:
 
 
 def tag_of(word: Any) -> str | None:
-    """The name of its tag, if it is a tagged word."""
+    """The name of the tag, if the word is a tagged one."""
     if type(word) is dict and len(word) == 1:
         key: str = next(iter(word))
         if is_tag(key):
@@ -152,7 +153,7 @@ def tag_of(word: Any) -> str | None:
 
 
 def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
-    """Keys and words of the parts of a tagged word, where these may be tensors.
+    """Keys and words of the parts of a tagged word, for tags whose parts can be tensors.
 
     Args:
         key_of: returns the value of a key's word.
@@ -265,7 +266,7 @@ class Encoder:
         raise refused(value, keys)
 
     def _number_or_text(self, value: Any, keys: tuple[Any, ...]) -> Any:
-        """For an instance of the user's own class."""
+        """For an instance of a user-defined class."""
         self._attributes(value, keys)
         plain = next(plain for kind, plain in _NUMBERS_AND_TEXTS.items() if isinstance(value, kind))
         return tagged("subclass", [self.class_name(value), self.word(plain(value), keys)])
@@ -396,13 +397,13 @@ class Encoder:
             given.pop("data", None)
         mirrored = [name for name in given if name in items and items[name] is given[name]]
         for name in given:
-            if name not in mirrored and getattr(type(value), name, self) is not given[name]:  # no default of the class
+            if name not in mirrored and getattr(type(value), name, self) is not given[name]:  # not a class default
                 raise TypeError(f"{Keys(keys)}: the {type(value).__name__} has the attribute {name!r}, which is none of its "
                                 "items; save what it consists of")
         return mirrored
 
     def plain(self, kept: list[tuple[Any, Any]]) -> Any:
-        """A plain object, if it has the same keys and looks like nothing else."""
+        """A plain JSON object, if that has the same keys and looks like nothing else; otherwise a tagged word."""
         if all(type(key) is str for key, _ in kept):
             made = dict(kept)
             if len(made) != 1 or not (is_tag(kept[0][0]) or is_number(made)):
@@ -495,7 +496,7 @@ class Inline(Encoder):
 
 
 def _is_structseq(kind: type) -> bool:
-    """For example time.struct_time, which has other fields than items."""
+    """Returns true for types such as time.struct_time, whose fields differ from its items."""
     return issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields")
 
 

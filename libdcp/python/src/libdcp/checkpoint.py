@@ -48,8 +48,8 @@ class Entry:
 
 
 class _Opened:
-    """A checkpoint that is open for as long as this object exists; a read in progress keeps it alive. A read also drops
-    its reference if an exception ends it, since the traceback's frames would otherwise keep it alive."""
+    """A checkpoint that is open for as long as this object exists; a read in progress keeps it alive. A read drops its
+    reference even if it ends with an exception: otherwise, the traceback's frames would keep this object alive."""
 
     def __init__(self, path: str) -> None:
         self.handle = c.c_void_p()
@@ -70,8 +70,8 @@ _PART_BYTES = 32 << 20  # parts of a read, between which signals are handled
 
 
 def parts_of(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Divides a box into boxes whose dense elements follow each other, of at most the given bytes if an element has
-    ``size`` bytes."""
+    """Divides a box into boxes whose dense elements follow one another, each of at most _PART_BYTES if an element
+    has ``size`` bytes."""
     cut = next((d for d, n in enumerate(count) if n > 1), None)
     if cut is None or math.prod(count) * size <= _PART_BYTES:
         yield start, count
@@ -217,7 +217,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     def proof(self) -> Proof:
         """The result of :func:`libdcp.prove` for an equal state, from the tables. With layout sharded, tensors that are
-        cut on another dimension than their first are read."""
+        cut along a dimension other than their first are read."""
         opened, word = self._open(), c.c_uint64()
         try:
             crc = {name: self._crc(opened.handle, name, i) for name, i in self._numbers.items()}
@@ -260,7 +260,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     def verify(self, progress: _options.Progress | None = None) -> list[str]:
         """Reads and checks every byte of what is at the path now, even if another step was saved there in the meantime.
 
-        Returns a line for each damage that was found; none if the step is intact."""
+        Returns a line for each problem that was found; an empty list if the step is intact."""
         _checked.checked("verify", {"progress": progress}, _checked.VERIFIES)
         damage: list[str] = []
         failures = _options.Failures()

@@ -34,9 +34,9 @@ class PerRank:
         value: an array with the same shape and type on all ranks becomes a tensor in the checkpoint with one row per
             rank, and is loaded in place. For other values, such as numbers, mappings and arrays of different shapes,
             the checkpoint's JSON contains what is not a tensor, and each rank's tensors are separate tensors; a load
-            replaces the old value by a new one, and fills those of its arrays that have the stored shape and type. In
-            both cases, a load replaces None, and an array with another shape but as many dimensions, by a new array of
-            the stored shape and type.
+            replaces the old value by a new one, but fills those arrays of the old value that have the stored shape and
+            type. In both cases, a load replaces None, and an array with a different shape but the same number of
+            dimensions, by a new array of the stored shape and type.
 
     The checkpoint does not say whether an array was numpy's or torch's. If the value has no array in its place, like
     None, the new array is numpy's if torch is not imported, or if all arrays of the state are numpy's and it contains
@@ -87,37 +87,39 @@ class PerRank:
 
 
 class Stateful(Protocol):
-    """What torchdata's loaders, and samplers of one's own, provide."""
+    """What torchdata's loaders, and user-defined samplers, provide."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
 
 
 class Loader:
-    """A data loader with its own state on each rank. The state is saved as JSON and given back to the loader by a load,
-    with its types, and with small tensors, such as a generator's state.
+    """A data loader with its own state on each rank. The state is saved as JSON, with its types, and with small
+    tensors, such as a generator's state; a load gives it back to the loader.
 
-    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard``
+    On as many ranks as it was saved on, each rank gets its state back. On a different number of ranks, ``reshard``
     determines the states. Without it, the states are converted if they show which samples the ranks have read.
 
-    **torchdata's StatefulDataLoader**, also accelerate's, with a map-style dataset: the epoch continues in its order. The
-    samples that all ranks have read are the first ones of this order, p samples, and rank r of n continues where it
-    would be if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining sample comes
-    once, besides the sampler's own padding at the epoch's end. If n does not divide p, up to n - 1 of the last samples
-    that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over stays over.
-    Batches may have another size, and there may be another number of workers. Samplers may be DistributedSampler,
-    torchdata's StatefulDistributedSampler, and the loader's own, with and without ``shuffle``, if all ranks read the
-    same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these count batches, so
-    fewer samples than n batches come again. Other samplers are accepted at the beginning and the end of an epoch.
+    **torchdata's StatefulDataLoader**, including accelerate's, with a map-style dataset: the epoch continues in its
+    order. The samples that all ranks have read are the first ones of this order, p samples, and rank r of n continues
+    where it would be if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining
+    sample comes once, apart from the sampler's own padding at the epoch's end. If n does not divide p, up to n - 1 of
+    the last samples that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over
+    stays over. The size of batches and the number of workers may differ from before. Samplers may be
+    DistributedSampler, torchdata's StatefulDistributedSampler, and the loader's own, with and without ``shuffle``, if
+    all ranks read the same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these
+    count batches, so fewer samples than n batches come again. Other samplers are accepted at the beginning and the end
+    of an epoch.
 
     The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count the
     samples that it has yielded in the member "samples". With k workers on each of n ranks, worker w on rank r must read
-    samples i, i + n k, i + 2 n k and so on of an order, where i = r k + w; this number is converted. If k > 1, the step
-    must have been saved after each worker had yielded equally many batches.
+    samples i, i + n k, i + 2 n k and so on of an order, where i = r k + w; the count is converted. If k > 1, the step
+    must have been saved when all workers had yielded the same number of batches.
 
     **Any other loader**: the states must give the number of samples that each rank has read, in their member "samples",
-    and be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank r of
-    n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them that are its own.
+    and must be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank
+    r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of these that are its
+    own.
 
     Other states are refused.
 
@@ -125,9 +127,9 @@ class Loader:
         loader: an object with ``state_dict()``, which a checkpoint must be able to represent, and
             ``load_state_dict()``.
         room: the most bytes of a state as JSON, without its tensors; the same on all ranks.
-        reshard: called by a load on another number of ranks, on each of them, with the states of all ranks that saved,
-            in their order, this rank's number and the number of ranks now; returns this rank's state. An exception ends
-            the load on all ranks.
+        reshard: called on each rank by a load on a different number of ranks, with the states of all ranks that saved,
+            in the order of ranks, this rank's number and the number of ranks now; returns this rank's state. An
+            exception ends the load on all ranks.
     """
 
     hook = "libdcp.Loader(loader, reshard=function)"  # what an error recommends
@@ -164,7 +166,7 @@ class Loader:
         return (f'{{"{_TAGGED}": {text}}}' if '{"$' in text else text).encode(), encoder.array_bytes
 
     def refresh(self, row: Rows, name: str) -> None:
-        """Writes the state there, as text that is padded with spaces.
+        """Writes the state into the row, as text that is padded with spaces.
 
         Raises:
             TypeError: something in it cannot be represented.
@@ -180,7 +182,7 @@ class Loader:
         row[0] = np.frombuffer(text.ljust(row.shape[1]), np.uint8)
 
     def restore(self, rows: Rows, rank: int, size: int, name: str) -> None:
-        """Gives the loader its state, one of those that were loaded.
+        """Gives the loader its state: one of those that were loaded, or one that is made from them.
 
         Raises:
             libdcp.Error: CORRUPT: a row is not a JSON object; MISMATCH: the states do not fit this number of ranks.
@@ -196,7 +198,7 @@ class Loader:
         self.loader.load_state_dict(dict(state))
 
     def _is_resized(self, positions: list[Any], size: int) -> bool:
-        """Whether another number of ranks saved, or the samples were divided among another number of them."""
+        """Whether a different number of ranks saved, or the samples were divided among a different number of them."""
         shares = positions[0] and _positions.shares(self._source)
         return len(positions) != size or bool(shares and shares != positions[0]["shares"])
 
@@ -206,7 +208,7 @@ class Loader:
             if _positions.is_stateful_loader(self._source):
                 return _positions.resharded(self._source, states, positions, rank, size)
             return _by_samples(states, rank, size)
-        except (_positions.Unmapped, LookupError, TypeError) as e:  # the latter: not as torchdata's loader makes it
+        except (_positions.Unmapped, LookupError, TypeError) as e:  # the last two: not a state that torchdata makes
             raise Error(f"{name}: the loader's state of {len(states)} ranks can't be divided among {size}: {e}; "
                         f"{self.hook} can convert it: function(states, rank, size) gets the states of all ranks that "
                         "saved, this rank's number and the number of ranks, and returns this rank's state",
@@ -247,7 +249,8 @@ def _numpy_words() -> npt.NDArray[np.float64]:
 
 def random_state() -> dict[str, PerRank]:
     """The generators of ``random``, of ``numpy.random``, and, if torch is imported, of torch's CPU and, if it is used,
-    of this process's GPU: a section to save with a state, and to load into; then call :func:`set_random_state`."""
+    of this process's GPU: a section to save with a state, and to load into; after a load, call
+    :func:`set_random_state`."""
     found = {"python": PerRank(_python_words()), "numpy": PerRank(_numpy_words())}
     torch = sys.modules.get("torch")
     if torch is not None:

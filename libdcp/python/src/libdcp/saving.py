@@ -25,10 +25,10 @@ class Flight(Protocol):
 
     def fence(self) -> None: ...
     def progress(self) -> int:
-        """1: it has ended; 0: a thread does it; negative: nobody does it before a fence or a wait."""
+        """1: it has ended; 0: a thread is doing it; negative: nobody does it before a fence or a wait."""
     def cancel(self) -> None: ...
     def wait(self, report: _capi.ReportStruct) -> None:
-        """Waits for the end, and frees it."""
+        """Waits for the end of the save, and frees it."""
 
 
 class _Beginning:
@@ -80,8 +80,8 @@ class Worker:
 
     def start(self, work: Callable[[], None]) -> bool:
         """Returns False if no more threads can be started, or the interpreter is ending."""
-        turn = threading.Lock()  # the caller first, who would otherwise have to wait for the interpreter
-        left: list[bool] = []  # for the caller, whatever the thread does later
+        turn = threading.Lock()  # the caller goes first; otherwise it would have to wait for the interpreter
+        left: list[bool] = []  # not empty: left to the caller, whatever the thread does later
 
         def run() -> None:
             self._thread = threading.get_ident()
@@ -148,21 +148,22 @@ class Saving(concurrent.futures.Future[Report]):
     """A save in the background. With ``copy=False`` the state's memory must not change before :meth:`fence`.
 
     It is a future of its :class:`Report`. Each rank should call :meth:`wait`, or read the :meth:`result`; otherwise a
-    store's next save and its close do so, and raise the save's failure, which is also logged; the next save raises that
-    failure only after the next save itself was made. A program that ends earlier waits for the save, also after
+    store's next save and its close do so, and raise the save's failure, which is also logged. The next save raises it
+    only after its own step was saved. A program that ends earlier waits for the save, even after
     ``destroy_process_group()``.
 
     Args:
-        begin: begins it.
-        flight: given if it has already begun; None: a thread begins it.
-        ends_alone: a thread waits for it and completes the future; otherwise the first caller that needs the result
-            does, or the store's next call.
+        begin: begins the save.
+        flight: given if the save has already begun; None: a thread begins it.
+        ends_alone: a thread waits for the save and completes the future; otherwise the first caller that needs the
+            result does, or the store's next call.
         state: what is saved.
         owns_state: close the state at the end.
         failures: of the functions that the library calls.
         worker: its thread does the work in the background.
         hold: returns a context manager, inside which this thread has the store; None: this thread always has it.
-        close: called once it has ended, in any way, before anyone learns of it; None: nothing needs to be closed.
+        close: called once the save has ended, in whatever way, before anyone learns of that; None: nothing needs to be
+            closed.
         is_copied: the memory may already change.
     """
 
@@ -185,7 +186,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
         self._alive = _locks.lock()  # held while the flight is used, since the end frees it
         self._freed = False  # the flight
-        self._finisher = 0  # the thread that frees it
+        self._finisher = 0  # the thread that frees the flight
         self._told = False
         self.set_running_or_notify_cancel()
         state.hold()
@@ -203,7 +204,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     def done(self) -> bool:
         """Returns true if it has ended and its outcome is known. Does not use the future's lock: if a signal handler's
-        exception arrives while that is being acquired, it stays held forever."""
+        exception arrives while that lock is being acquired, it stays held forever."""
         return self._state not in ("PENDING", "RUNNING")
 
     def fence(self) -> None:
@@ -220,8 +221,8 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         """For code that uses the flight: inside it this thread has the store, unless another thread makes the save and
-        ends it, or it has been freed. A holder of the store may wait for a save that the worker has yet to begin, so
-        the worker's thread never waits for the store."""
+        ends it, or the flight has been freed. A holder of the store may wait for a save that the worker has yet to
+        begin, so the worker's thread never waits for the store."""
         with self._alive:
             is_free = not self._is_alive() or self._ends_alone and not self._is_left()
         return contextlib.nullcontext() if is_free else self._hold()
@@ -281,13 +282,13 @@ class Saving(concurrent.futures.Future[Report]):
         return False
 
     def give_up(self) -> None:
-        """The call that began it raises a signal handler's exception: the save is cancelled, and its outcome need not
-        be reported."""
+        """Called if the call that began the save raises a signal handler's exception: the save is cancelled, and its
+        outcome need not be reported."""
         self._told = True
         self.cancel()
 
     def let_go(self) -> None:
-        """Gives it up, because the call that began it raises an exception; returns once nothing reads the state's
+        """Gives the save up, because the call that began it raises an exception; returns once nothing reads the state's
         memory."""
         with _signals.Shield():  # a second signal waits for this
             self.give_up()
@@ -308,13 +309,13 @@ class Saving(concurrent.futures.Future[Report]):
         self._tell_log()
 
     def finish_within_its_call(self) -> None:
-        """Ends it in the call that began it, whose thread has the store; the store stays open."""
+        """Ends the save in the call that began it, whose thread has the store; the store stays open."""
         self._hold, self._close = contextlib.nullcontext, None
         self.finish_at_exit()
 
     @property
     def ends_alone(self) -> bool:
-        """Whether the worker's thread completes it."""
+        """Whether the worker's thread completes the save."""
         return self._ends_alone
 
     @property
@@ -333,7 +334,8 @@ class Saving(concurrent.futures.Future[Report]):
         return not self._freed and self._begun.exception() is None
 
     def _run(self) -> None:
-        """Begins it, if that was not done, and returns only when it has ended, so that a program cannot end before."""
+        """Begins the save, if that was not done, and returns only when it has ended: a program cannot end before
+        that."""
         self._begin_here()
         nap = 0.001
         while not self._has_ended():
@@ -347,7 +349,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._tell_log()
 
     def _tell_log(self) -> None:
-        """Logs the failure, since nobody may ask for it."""
+        """Logs the failure, since perhaps nobody will ask for it."""
         if self.has_failed and not self._told:
             log.error("an asynchronous save failed: %s", super().exception())
 

@@ -42,8 +42,8 @@ def _agree_on_step(comm: Comm, step: int | None, fall_back: bool) -> None:
 
 class _Unclosed:
     """What an open store holds. If the store is never closed, for example because a signal came before it was assigned
-    to a name, it is released with this object. Python would call a destructor of the store itself after its close, too,
-    and lose an exception of a signal handler in it.
+    to a name, it is released with this object. A destructor of the store itself would also be called after its close,
+    and Python would lose an exception of a signal handler in it.
 
     Attributes:
         saving: the background save.
@@ -100,37 +100,37 @@ class Store:
     """A directory of steps, or a list of them, held for writing until it is closed. Collective; so are all of its
     methods, unless they say otherwise.
 
-    Only one thread uses it at a time, and others wait. Threads that open stores at the same time need a ``group`` each,
+    Only one thread can use it at a time; others wait. Threads that open stores at the same time need a ``group`` each,
     since ranks cannot know which of a group's stores belong together. A function that its save or load has called
     cannot use it. An exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given
     up; on other ranks it becomes a :class:`libdcp.Error` that names this rank.
 
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due; slower ones that are due are filled from its files in the background,
-    beginning when the save has been waited for, or with the store's next call. :meth:`save` saves into all that are due
-    and, whatever its ``every`` is, into the last one. A program that ends waits until its stores are filled. A load
-    reads the newest step in any store that is complete, or can be completed from its redundancy.
+    beginning when the save has been waited for, or with the store's next call. :meth:`save` saves into all stores that
+    are due and, whatever its ``every`` is, into the last one. A program that ends waits until its stores are filled. A
+    load reads, from any store, the newest step that is complete, or can be completed from its redundancy.
 
     Args:
         directory: where the steps are; rank 0's value is used. Or stores, fastest first: :class:`Tier`.
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group if it is initialized,
             otherwise this process only. Calls wait for a missing rank as long as the torch group's timeout; up to five
-            times as long if it dies while others connect to it by gloo, which they do when a store is opened, at its
-            first asynchronous save, and in each call without a store.
+            times as long if the rank dies while others connect to it by gloo, which they do when a store is opened, at
+            its first asynchronous save, and in each call without a store.
         keep: how many complete steps remain after a save; 0: all.
         keep_every, keep_seconds, keep_best: steps that remain in addition: multiples of keep_every; one per keep_seconds
             of time; and the keep_best steps with the lowest values, or with ``keep_highest`` the highest, of
             ``keep_metric``. A save passes the value in ``about``: ``about={"eval_loss": 2.25}``.
         replace: a save replaces an existing step, and steps older than the newest can be saved. A list does not save a
             step again into stores that have received it since the list was opened.
-        take_over: on file systems without locks, take over the store even if its last writer may still be running.
+        take_over: on file systems without locks, take over the store even if its last writer might still be running.
         stripe_count: on Lustre, the number of object servers that hold a file; -1: all.
         stripe_bytes: on Lustre, the bytes of a stripe.
         on_published: called on every rank with a step's number and folder once the step is durable, for an upload or a
             log, for example; with a list, for each store that gets the step. :meth:`save` and :meth:`close` call it
-            before they return; for an asynchronous save, the thread calls it that ends the save, or the store's next
-            call does. It may use the store, for example :meth:`pin`, which keeps the step while it is copied. Its
-            exceptions are raised by these calls, or by the next one; the step exists nevertheless.
+            before they return; for an asynchronous save, it is called by the thread that ends the save, or by the
+            store's next call. It may use the store, for example :meth:`pin`, which keeps the step while it is copied.
+            Its exceptions are raised by these calls, or by the next one; the step exists nevertheless.
 
     Raises:
         libdcp.Error: BUSY: another writer has it; IO: it cannot be written.
@@ -211,7 +211,7 @@ class Store:
             time.sleep(0.001)
 
     def _await_filling(self) -> None:
-        """The program ends; the store stays open for functions that are still to be called."""
+        """Called when the program ends; the store stays open for functions that are still to be called."""
         if not self._worker.is_of_this_process:
             return
         with self._hold():
@@ -288,7 +288,7 @@ class Store:
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
         """Saves a step; see :func:`libdcp.save`. If an earlier asynchronous save has failed, and that was not reported
-        yet, raises its failure once this step is saved: the message says that it was."""
+        yet, raises its failure once this step is saved: the message says that this step was."""
         def made(earlier: BaseException | None) -> Report:
             self._laid_out = None
             report = _capi.ReportStruct()
@@ -311,10 +311,10 @@ class Store:
         ``copy=False`` returns at once. The first save lays out the files, and makes groups for the threads.
 
         If the previous save has failed, or ``on_published`` has raised an exception, and that was not reported yet, the
-        call raises it after this save has begun, which continues: :meth:`fence`, the next save and :meth:`close` refer
-        to it. After any other exception, Ctrl-C included, nothing reads the state's memory any more. If a signal
-        arrives when the call has just returned, a save is in the background, and code that catches the handler's
-        exception must call :meth:`fence` before the memory changes."""
+        call raises that failure after this save has begun. This save continues, and :meth:`fence`, the next save and
+        :meth:`close` refer to it. After any other exception, Ctrl-C included, nothing reads the state's memory any
+        more. If a signal arrives just after the call has returned, a save is in the background, and code that catches
+        the handler's exception must call :meth:`fence` before the memory changes."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
@@ -336,9 +336,9 @@ class Store:
         return saving
 
     def _let_go(self, before: Saving | None, raised: BaseException) -> None:
-        """The call that begins a save raises an exception: the caller, who does not get the save, may change the
-        memory. But a save whose call reports an earlier save's failure continues, since the exception is about the
-        earlier one."""
+        """Called if the call that begins a save raises an exception: the caller, who does not get the save, may change
+        the memory, so the save is given up. But a save whose call reports an earlier save's failure continues, since
+        the exception is about the earlier one."""
         saving = self._saving
         if saving is not None and saving is not before and raised is not self._told_late:
             saving.let_go()
@@ -382,8 +382,8 @@ class Store:
         return self._comm.threads and self._backend.ends_alone
 
     def is_due(self, step: int) -> bool:
-        """Returns true if a save of the step would be stored: always for a directory, for a list if a store is due. Not
-        collective, and the same on all ranks."""
+        """Returns true if a save of the step would be stored: always for a directory; for a list, if a store is due.
+        Not collective, and the same on all ranks."""
         self._check_open()
         number = _checked.step(step)
         if isinstance(self._backend, Directory):
@@ -414,7 +414,7 @@ class Store:
             return loaded
 
     def steps(self) -> list[int]:
-        """The complete steps, ascending. For a directory not collective."""
+        """The complete steps, ascending. Not collective for a directory."""
         self._check_open()
         if isinstance(self._backend, Directory):
             return self._backend.steps()
@@ -455,7 +455,8 @@ class Store:
                 raise earlier
 
     def remove(self, step: int) -> None:
-        """Removes a step, durably; only for a directory. Refuses the newest one that is known to be intact."""
+        """Removes a step, durably; only for a directory. Refuses to remove the newest step that is known to be
+        intact."""
         with self._work() as earlier:
             def check() -> int:
                 if earlier:
@@ -526,8 +527,8 @@ class Store:
         raise told
 
     def close(self) -> None:
-        """Waits for a background save, and for a list also until its stores are filled, and releases the store. Every
-        rank must call it."""
+        """Waits for a background save and, for a list, until its stores are filled; then releases the store. Every rank
+        must call it."""
         with _signals.Shield():
             self._await_published()
             try:
@@ -564,8 +565,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
     """Saves a state as a step of a directory: complete and durable when it returns. Collective.
 
     Args:
-        directory: of the steps; ``directory/step-00000120`` is step 120.
-        step: its number.
+        directory: the directory of the steps; ``directory/step-00000120`` is step 120.
+        step: the step's number.
         state: a (nested) mapping to numpy arrays, torch tensors, DTensors and :class:`libdcp.Shard`. A top-level key
             whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
             ``/model/a.b`` in the file; tensors at the top level are in ``/model``. An optimizer's section in the form
@@ -581,8 +582,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         keep, replace: see :class:`Store`.
         layout: "global", one HDF5 file; or "sharded", one file per rank.
         replicas: what to do if ranks hold different bytes of the same elements, or different values besides tensors, in
-            the state or in ``json``, for the same keys: "warn" logs it, and saves the lowest rank's; "check" fails;
-            "trust" does not compare.
+            the state or in ``json``, for the same keys: "warn" logs it, and saves what the lowest rank has; "check"
+            fails; "trust" does not compare.
         engine, shards, staging_bytes, make_room: as in ``dcp/save.h``.
         about: members of the step's about.json, which says who saved it, and when; not part of the state.
         progress: called now and then with the number of bytes done and the total; an exception ends the save on all
@@ -602,8 +603,8 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
     """Begins a save like :func:`save` and returns; a thread of the library does the work.
 
     The step is the state at the time of the call: what this rank writes of it is copied before the call returns,
-    whatever the arrays are. The result's ``wait()`` returns the report once the step is durable. For saves at many
-    steps a :class:`Store` is faster, since it keeps the plan and the memory of copies.
+    whatever kinds of arrays it has. The result's ``wait()`` returns the report once the step is durable. For saves at
+    many steps a :class:`Store` is faster, since it keeps the plan and the memory of copies.
 
     Args:
         copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
@@ -612,7 +613,7 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
             for the host's ranks, according to the system, control groups and resource limits. If more must be copied,
             or no thread can do the work, the call itself writes: it returns once the rest is in the copy, or everything
             is written.
-        options: as for :func:`save`, like the arguments before.
+        options: as for :func:`save`; so are the other arguments.
     """
     store = None
     try:
@@ -639,34 +640,34 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         path: a step's folder, or a directory of steps, which stands for the newest one.
         state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping:
             lists and other containers as a whole, by new ones, and so are counters, defaultdicts and empty mappings.
-            Objects get everything that was stored of them, as from torch.load: tensors that their own state dicts lack
+            Objects get everything that was stored for them, as from torch.load: tensors that their own state dicts lack
             at this time, or have with other shapes, are new arrays on the CPU, whole, even if they were saved in
-            shards. The same holds for lists and other containers. But a torch.nn.Module that loads as torch's own
-            modules do refuses what it does not name, and other shapes. For an Enum, a dataclass, a named tuple or
-            another class of one's own, the state must contain an instance, or :func:`libdcp.register` must have been
-            called with the class; otherwise it is loaded as the plain value of which it consists, with a warning. A
-            rank loads the keys that it names.
+            shards. The same holds for lists and other containers. But a torch.nn.Module that loads in the way of
+            torch's own modules refuses tensors that it does not name, or whose shapes differ. For an Enum, a dataclass,
+            a named tuple or another user-defined class, the state must contain an instance, or :func:`libdcp.register`
+            must have been called with the class; otherwise it is loaded as the plain value of which it consists, with a
+            warning. A rank loads the keys that it names.
         group: see :class:`Store`.
-        step: its number in that directory, instead of the newest one.
+        step: the number of a step in that directory, to be loaded instead of the newest one.
         fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
             does.
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is not a tensor has a path, too, such
             as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
         rename: maps names in the state to those in the checkpoint; a ``*`` in both represents the same text.
         cast: tensors of another dtype are converted; otherwise they are an error.
-        strict: it is an error if only one side has a tensor that any rank names, or something that is not a tensor,
-            nested members included; except whole members of the checkpoint, such as ``"epoch"``, that the state does
-            not name at its top level. If not strict, these are left unchanged, and the result's ``.missing`` and
-            ``.unexpected`` are the paths that one side lacks. With ``only``, what only the checkpoint has is never an
-            error, and ``.unexpected`` contains the selected part of it. An optimizer keeps its ``param_groups`` if the
-            checkpoint, like dcp-train's, has only tensors. Of torch's tensors that share their memory, like tied
-            weights, the checkpoint needs only one. An optimizer's ``step`` becomes the number of updates if a step that
-            dcp-train saved has its moments.
+        strict: it is an error if only one side, the checkpoint or all ranks' states together, has a tensor or another
+            value, nested members included; except for whole members of the checkpoint's JSON, such as ``"epoch"``, that
+            the state does not name at its top level. If not strict, what the checkpoint lacks is left unchanged, and
+            the result's ``.missing`` and ``.unexpected`` are the paths that one side lacks. With ``only``, what only
+            the checkpoint has is never an error, and ``.unexpected`` contains the selected part of it. An optimizer
+            keeps its ``param_groups`` if the checkpoint, like dcp-train's, has only tensors. If torch tensors share
+            their memory, like tied weights, the checkpoint needs only one of them. An optimizer's ``step`` becomes the
+            number of updates if a step that dcp-train saved has its moments.
         engine: as in ``dcp/save.h``.
         progress: called now and then with the number of bytes that have arrived and the total.
 
     Returns:
-        The checkpoint's JSON object, with "step": a dict.
+        A dict: the checkpoint's JSON object, with "step".
 
     Raises:
         libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH, or CORRUPT, which names tensor and block.
