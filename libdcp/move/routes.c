@@ -468,7 +468,7 @@ int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size
     return status;
 }
 
-/* Lists the windows of the group, or those of all ranks if an exchange of messages requires all
+/* Lists the group's windows, or the windows of all ranks if an exchange of messages requires all
  * ranks. The last element of t->parts shows whether any rank has failed. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
     move_routes *t = w->routes;

@@ -105,7 +105,7 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
     for name in sorted(os.listdir(files.folder)):
         if match := _MODEL.fullmatch(name):
             section = "model" + (match[1] or match[2] or "")
-            if section in state:  # accelerate also reads the safetensors
+            if section in state:  # accelerate itself reads the safetensors, too
                 left_out(name, f"{section} is in another file of the folder, too")
             elif name.endswith(".safetensors"):
                 state[section] = _of_safetensors(os.path.join(files.folder, name), closing)

@@ -321,7 +321,7 @@ class Prepared:
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that all saves of the declared state share; None if the next one may differ."""
+        """The layout that all saves of the declared state share; None if the next save's may differ."""
         return self._layout if self._state and self._state.stays and not self._owns else None
 
     def __enter__(self) -> Prepared:
@@ -357,7 +357,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
         status = e.status if isinstance(e, Error) else None
         if status == Status.COMM or lookup.may_lack:
             raise
-        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised another exception
+        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised a different exception
         lookup.may_lack = True  # the second try tolerates that the checkpoint has only one of two tied tensors
         return _fill(checkpoint, comm, state, options, lookup, written)
 

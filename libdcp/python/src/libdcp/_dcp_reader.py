@@ -34,10 +34,10 @@ class Reader(StorageReader):
     Args:
         path: a step, or a directory of steps, which stands for the newest one: see :mod:`libdcp.dcp`.
         step: the number of the step in the directory, instead of one in the path.
-        cast: tensors of another dtype are converted; otherwise they are an error.
+        cast: tensors of a different dtype are converted; without it, they are an error.
         engine, progress: as in :func:`libdcp.load`.
 
-    A missing key, or a tensor of another shape, is an error of torch's planner; all other errors are
+    A missing key, or a tensor of a different shape, is an error of torch's planner; all other errors are
     :class:`libdcp.Error` inside torch's CheckpointException, on all ranks.
     """
 

@@ -39,7 +39,7 @@ class Writer(StorageWriter):
         options: as in :func:`libdcp.save`: layout, engine, replicas, staging_bytes, progress and others.
 
     Failures are :class:`libdcp.Error` inside torch's CheckpointException, on all ranks; older steps are not changed. An
-    object that JSON cannot represent is a TypeError there, which names its key.
+    object that JSON cannot represent causes a TypeError there, which names the object's key.
 
     Attributes:
         report: of the last save; None before the first.

@@ -212,7 +212,7 @@ class _Zero:
         return self._named(lambda file, group: file.get("optimizer_state_dict", key, group))
 
     def moments(self) -> dict[str, dict[str, Any]]:
-        """By parameter: its moments."""
+        """The moments of each parameter, by its name."""
         state = self._optimizers[0].get(*self._base, "state", 0)
         if not isinstance(state, dict):
             raise _refused(self._folder, "its optimizer's state is not of the form {moment: array}")
@@ -376,8 +376,8 @@ def _rest(model: _File) -> dict[str, Any]:
 
 def state_in(folder: str, files: Files, skip: Skip | None = None) -> dict[str, Any]:
     """The state of a checkpoint: the weights as "model", the optimizer's state by parameters' names as "optimizer",
-    and the optimizer's weights in float32 as "master". With ZeRO 3 and in Universal Checkpoints, the latter are the
-    only weights, and become "model".
+    and the optimizer's weights in float32 as "master". With ZeRO 3 and in Universal Checkpoints, these float32
+    weights are the only ones, and become "model".
 
     Args:
         folder: the result of :func:`folder_of`.

@@ -212,7 +212,8 @@ def _timeout_of(group: Any) -> timedelta:
 
 
 def _torch_group(group: Any) -> TorchGroup | Alone | None:
-    """For a torch group, or the default one if torch.distributed is initialized; makes no groups for a single rank."""
+    """Our group for a torch group, or for the default one if torch.distributed is initialized; for any other value,
+    None. Makes no groups for a single rank."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None

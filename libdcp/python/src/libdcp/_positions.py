@@ -36,7 +36,7 @@ def _is_iterable(loader: Any) -> bool:
 
 
 def _main(state: Mapping[str, Any]) -> Any:
-    """The part of a state that belongs to the sampler: with workers, that of the last snapshot."""
+    """The part of a state that belongs to the sampler: with workers, the part in the last snapshot."""
     return state["_snapshot"]["_main_snapshot"] if "_snapshot" in state else state
 
 

@@ -306,7 +306,7 @@ class Restoring:
             yield from self._unused(inner, (*keys, key))
 
     def _members(self, mapping: Mapping[Any, Any], keys: Trail, word: Any, stored_keys: Trail = ()) -> None:
-        """Compares the members of a mapping of the caller, which is changed in place."""
+        """Compares the members of one of the caller's mappings, which is changed in place."""
         self._seen.add(id(mapping))
         children = self._stored.children(word, self._decoder)
         if children is None:
@@ -379,7 +379,7 @@ class Restoring:
         return not any(selects(row.path) for row in (*self._flat.all_rows, *self.new)) and any(map(selects, self._paths))
 
     def _may_lack(self, keys: Trail) -> bool:
-        """Steps of other programs have no optimizer options: those of the state are kept."""
+        """Steps of other programs have no optimizer options: the state's options are kept."""
         return self._stored.words is None and len(keys) == 2 and keys[1] == "param_groups"
 
     def _decoded(self, word: Any, keys: Trail, hint: Any) -> Any:

@@ -85,7 +85,7 @@ class _SourceLayout(Layout):
 
 
 class SourceState(State):
-    """For saves only.
+    """A state for saves only.
 
     Args:
         sources: tensors by their paths in the checkpoint.

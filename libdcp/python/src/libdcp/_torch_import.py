@@ -50,7 +50,7 @@ def state_in(files: Files, name: str, skip: Skip | None = None) -> dict[Any, Any
         files: must stay open until the state is saved.
 
     Raises:
-        libdcp.Error: it is no state of torch.save, or is damaged.
+        libdcp.Error: it is not a state that torch.save wrote, or is damaged.
     """
     values = Values(files, name, skip)
     found = values.value(values.root())

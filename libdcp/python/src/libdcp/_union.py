@@ -222,7 +222,7 @@ class _Union:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """As "rank 2" or "ranks 0-3, 7"."""
+    """The ranks as text, such as "rank 2" or "ranks 0-3, 7"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:

@@ -196,7 +196,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return array
 
     def read_into(self, name: str, start: Sequence[int], count: Sequence[int], address: int) -> None:
-        """Reads a box that is inside the tensor into memory, where its elements follow each other."""
+        """Reads a box that is inside the tensor into memory, as dense elements."""
         dims, opened, size = c.c_uint64 * MAX_DIMS, self._open(), _arrays.n_bytes(self._entries[name].dtype, ())
         try:
             for first, n in parts_of(start, count, size) if math.prod(count) else ():

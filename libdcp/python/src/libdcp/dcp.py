@@ -23,8 +23,8 @@ an object, or for a tensor that is not distributed, under one key, the lowest ra
 
 **What torch's planner omits.** In ``[{}, 1]`` it names only the 1, even for torch's own storage, whose load then fails.
 After a save and a load with these adapters, an empty mapping in a list is None, or is missing at the list's end.
-:class:`libdcp.PerRank` works only with :func:`libdcp.save` and :func:`libdcp.load`, and only the latter can load into
-numpy arrays.
+:class:`libdcp.PerRank` works only with :func:`libdcp.save` and :func:`libdcp.load`, and only the latter can load in
+place into numpy arrays.
 """
 
 from ._dcp_reader import Reader

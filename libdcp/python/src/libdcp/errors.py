@@ -64,7 +64,7 @@ class Error(Exception):
                      offset=self.offset, errno=self.errno)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For processes that send failures to each other."""
+        """For pickling, by processes that send failures to each other."""
         made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,
                                  tensor=self.tensor, offset=self.offset, errno=self.errno)
         return made, self.args

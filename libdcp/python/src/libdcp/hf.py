@@ -94,10 +94,10 @@ def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: b
             count.
         group: see :class:`libdcp.Store`.
         strict: it is an error if the folder lacks a tensor that a rank names, or has one that no rank names. If not
-            strict, the former tensors are left unchanged, and the result's ``.missing`` and ``.unexpected`` are the
-            names that the folder and the state lack. If torch tensors share their memory, or config.json ties them, the
-            folder needs only one of them.
-        cast: tensors of another dtype are converted; otherwise they are an error.
+            strict, tensors that the folder lacks are left unchanged, and the result's ``.missing`` and ``.unexpected``
+            are the names that the folder and the state lack. If torch tensors share their memory, or config.json ties
+            them, the folder needs only one of them.
+        cast: tensors of a different dtype are converted; without it, they are an error.
 
     Returns:
         A dict with config.json as "model", if there is one.

@@ -109,7 +109,7 @@ class _Target:
 
 
 def _refuse_others(path: str) -> None:
-    """Refuses to replace a folder that is no checkpoint. A killed program may have left one more step."""
+    """Refuses to replace a folder that is not a checkpoint. A killed program may have left one more step."""
     others = [name for name in os.listdir(path) if not re.fullmatch(r"\.lock|latest|(\..*)?step-\d+.*", name)]
     if not _is_own(path) and (others or len(steps(path)) > 2):
         raise IsADirectoryError(f"{path} is a directory with {', '.join(sorted(others)[:3]) or 'the steps of a run'}: a "

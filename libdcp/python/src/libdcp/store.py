@@ -69,8 +69,8 @@ class _Unclosed:
 
 
 class _Filling:
-    """Lists of stores with saves in the background, from which slower stores may be being filled. The program's end
-    waits for that: otherwise steps would be left incomplete, and the threads would call the package's functions while
+    """Lists of stores with saves in the background, whose slower stores may not be filled yet. The program's end waits
+    until they are: otherwise steps would be left incomplete, and the threads would call the package's functions while
     the interpreter is being freed."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Store:
         ValueError: ``keep`` or a stripe is given with a list, whose stores have their own; or the directory is a URL.
 
     A directory without steps that contains another program's checkpoints is accepted, since runs may store theirs side
-    by side; a warning says what is there, and how to make a step of it.
+    by side; a warning says what is there, and how to convert it to a step.
     """
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
@@ -576,7 +576,7 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
             ``state_dict()`` and ``load_state_dict()``, such as a module, at the top level or in mappings, is saved and
             loaded through these. Ranks may have different keys, as pipeline stages do, or a single rank may have a full
             state dict: the union is saved, and a tensor's holders are the ranks that name it. The same holds for what
-            is not a tensor; an optimizer's groups are those of all ranks.
+            is not a tensor; an optimizer's groups are united over all ranks.
         group: see :class:`Store`.
         json: members of the checkpoint's JSON object.
         keep, replace: see :class:`Store`.
@@ -654,7 +654,7 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is not a tensor has a path, too, such
             as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
         rename: maps names in the state to those in the checkpoint; a ``*`` in both represents the same text.
-        cast: tensors of another dtype are converted; otherwise they are an error.
+        cast: tensors of a different dtype are converted; without it, they are an error.
         strict: it is an error if only one side, the checkpoint or all ranks' states together, has a tensor or another
             value, nested members included; except for whole members of the checkpoint's JSON, such as ``"epoch"``, that
             the state does not name at its top level. If not strict, what the checkpoint lacks is left unchanged, and
