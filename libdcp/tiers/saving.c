@@ -279,8 +279,8 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         if (outcome) failed = t, failure = outcome;
         if (outcome == DCP_ERR_COMM) break;
     }
-    if (!failed) return status;
-    if (failure != DCP_ERR_COMM && saved && !(also_last && failed == last)) {
+    if (status || !failed) return status;
+    if (failure != DCP_ERR_COMM && (also_last ? tiers_has_step(tiers, last, step) : saved > 0)) {
         tiers_warn(tiers, failed, step, &why);
         return DCP_OK;
     }

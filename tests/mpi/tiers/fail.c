@@ -63,6 +63,7 @@ int main(int argc, char **argv) {
     CHECK(dcp_tiers_is_due(tiers, 3)); /* for both: the disk did not get it either */
     CHECK(save(&s, tiers, 3, NULL) == DCP_OK);
     SUCCEEDS(save_all(&s, tiers, 4, err)); /* the last store has it */
+    SUCCEEDS(save_all(&s, tiers, 4, err)); /* and had it before this call */
     CHECK(tiers_logged(&t, &s, "step 3 is not saved in"));
     CHECK(tiers_logged(&t, &s, "step 4 is not saved in"));
     tiers_check_steps(&t, &s, 2, "c4");
