@@ -486,8 +486,14 @@ int store_retain(dcp_store *store, uint64_t published, const store_retention *ow
     bool found;
     dcp_error why;
     if (options->keep == 0) return DCP_OK;
-    int status = find_oldest_to_keep(store, own, published, &oldest, &found, err);
-    if (!status) status = agree_on_unkept(store, own, &unkept, &n, err);
+    int status = find_oldest_to_keep(store, own, published, &oldest, &found, &why);
+    if (!status) status = agree_on_unkept(store, own, &unkept, &n, &why);
+    if (status && status != DCP_ERR_COMM) { /* perhaps on this rank alone: the step is published */
+        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
+        found = false;
+        status = DCP_OK;
+    }
+    if (status && err) *err = why;
     for (size_t i = 0; i < own->n && !status && found; i++) {
         const dcp_step *step = &own->steps[i];
         if (!is_outlived(store, step, oldest)) continue;

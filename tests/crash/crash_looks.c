@@ -87,6 +87,7 @@ static dcp_tier tier_of(stores kind, char *path, const char *dir) {
     t.path = path;
     t.every = 1;
     t.keep = 5;
+    t.keep_seconds = 1; /* so that retention reads about.json */
     t.redundancy = kind == PARTNER ? "partner" : kind == PARITY ? "rs(1)" : NULL;
     t.domain = t.is_private ? "{rank}" : NULL;
     t.layout = kind == GLOBAL ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
