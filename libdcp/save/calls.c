@@ -178,7 +178,7 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     /* without a duplicate there can be no thread, and the fence runs the save over the store's
      * communicator; MPI-IO and HDF5 are not thread-safe, so engines that call them get no thread */
     s->may_have_thread =
-        kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
+        kept->comm && move_engine_row((dcp_engine)s->request.agreed.engine)->is_for_any_thread;
     if (s->may_have_thread) {
         plan_saving(store, s);
         copy_memory(store, s, stop);

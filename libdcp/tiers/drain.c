@@ -194,8 +194,9 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     d->planned = plan_filling(d, &d->task.error);
     /* an engine that calls MPI-IO needs the caller's thread: see save/calls.c */
     const bool may_have_thread =
-        to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
-    if (may_have_thread && !d->planned) core_task_start(&d->task, "dcp-fill");
+        to->comm && !d->planned &&
+        move_engine_row((dcp_engine)d->request.agreed.engine)->is_for_any_thread;
+    if (may_have_thread) core_task_start(&d->task, "dcp-fill");
     if (!d->task.has_thread) core_task_finish(&d->task);
 }
 
