@@ -207,15 +207,24 @@ static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkp
 
 /* Calls the program's function, and makes the ranks agree on its status, which determines what they
  * try next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
- * files are there, and what is missing is something that the program wanted. */
+ * files are there, and what is missing is something that the program wanted. If that can't be
+ * examined, the step can't be proven to be damaged. */
 static int call_load(const loading *l, const dcp_tiers_step *which, dcp_checkpoint *ckpt,
                      dcp_error *err) {
     dcp_checkpoint *again;
     dcp_error why = {0};
     int status = comm_agree(l->tiers->comm, l->load(l->ctx, ckpt, &why), &why);
-    if (status == DCP_ERR_NOT_FOUND && !open_listed(l, which, &again, NULL)) {
-        dcp_checkpoint_close(again);
-        return core_fail_again(err, DCP_ERR_MISMATCH, &why, "%s", why.message);
+    if (status == DCP_ERR_NOT_FOUND) {
+        dcp_error unread = {0};
+        const int reopened = open_listed(l, which, &again, &unread);
+        if (!reopened) {
+            dcp_checkpoint_close(again);
+            return core_fail_again(err, DCP_ERR_MISMATCH, &why, "%s", why.message);
+        }
+        if (!core_fail_is_damage(reopened)) {
+            if (err) *err = unread;
+            return reopened;
+        }
     }
     if (status && err) *err = why;
     return status;
@@ -233,35 +242,28 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     return status;
 }
 
-/* Rebuilds missing files of the step from redundancy, and with every_byte also damaged ones. First
- * waits for the threads that work on the store. */
-static int rebuild(loading *l, const dcp_tiers_step *which, bool every_byte, dcp_error *err) {
+/* Rebuilds missing and damaged files of the step from redundancy. */
+static int rebuild(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     tier *t = &l->tiers->list[which->tier];
     int files = 0;
-    store_wait_for_save(t->store);
-    tiers_drain_finish(l->tiers, t);
     dcp_comm *comm = t->store->comm;
     dcp_comm_set_stop(comm, l->tiers->comm->stop, l->tiers->comm->stop_ctx);
-    int status = store_restore_step(t->store, which->step, every_byte, &files, err);
+    int status = store_restore_step(t->store, which->step, true, &files, err);
     if (comm != l->tiers->comm) dcp_comm_set_stop(comm, NULL, NULL); /* a thread may use it later */
     l->tiers->rebuilt += files;
     return status;
 }
 
-/* Loads a step. If it is damaged or could not be read completely, rebuilds it and loads it once
- * more. */
-static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
-    const tier *t = &l->tiers->list[which->tier];
-    dcp_error why;
-    l->tiers->rebuilt = 0;
-    int status = load_step(l, which, err);
+/* Rebuilds a step that is damaged or could not be read completely, and loads it once more. `status`
+ * and *err: the failure, which stays if redundancy does not help. */
+static int load_rebuilt(loading *l, const dcp_tiers_step *which, int status, dcp_error *err) {
     const bool unread = status == DCP_ERR_IO;
-    if ((!core_fail_is_damage(status) && !unread) || !t->given.is_private) return status;
-    int rebuilt = rebuild(l, which, true, &why);
+    dcp_error why;
+    int rebuilt = rebuild(l, which, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
     /* without redundancy, the message about the damage is more useful; and a file that could not be
      * read may be intact */
-    if (!rebuilt || unread || !t->store->groups) return status;
+    if (!rebuilt || unread || !l->tiers->list[which->tier].store->groups) return status;
     if (err) *err = why;
     return rebuilt;
 }
@@ -284,21 +286,22 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
-/* Lists the steps again. If `which` is no longer among them, sets *is_gone to true and *c to the
- * new list. */
-static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, bool *is_gone,
-                      dcp_error *err) {
+static bool is_same_list(const candidates *a, const candidates *b) {
+    bool same = a->n == b->n;
+    for (size_t i = 0; i < a->n && same; i++)
+        same = a->list[i].step == b->list[i].step && a->list[i].tier == b->list[i].tier;
+    return same;
+}
+
+/* Lists the steps again. If the list has changed, sets *is_changed to true and *c to the new
+ * list. */
+static int look_again(const loading *l, candidates *c, bool *is_changed, dcp_error *err) {
     candidates now;
     int status = list_wanted(l, &now, err);
     if (status) return status;
-    *is_gone = true;
-    for (size_t i = 0; i < now.n; i++)
-        if (now.list[i].step == which->step && now.list[i].tier == which->tier) *is_gone = false;
-    if (*is_gone) {
-        free(c->list);
-        *c = now;
-    } else
-        free(now.list);
+    *is_changed = !is_same_list(c, &now);
+    free(*is_changed ? c->list : now.list);
+    if (*is_changed) *c = now;
     return DCP_OK;
 }
 
@@ -316,25 +319,39 @@ static int fail_empty(const loading *l, dcp_error *err) {
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
 }
 
+/* Waits for the threads that work on a private store whose step could not be loaded, since it may
+ * have to be rebuilt. */
+static void wait_for_threads(const loading *l, const dcp_tiers_step *which) {
+    tier *t = &l->tiers->list[which->tier];
+    if (!t->given.is_private) return;
+    store_wait_for_save(t->store);
+    tiers_drain_finish(l->tiers, t);
+}
+
 /* Tries the candidates in order. If a step could not be read, other copies of the same step may be
- * loaded instead, but no older step. If a step has disappeared, `keep` removed it because a save or
- * a filling has ended since the steps were listed. Then a newer step exists, and the search begins
- * again. */
+ * loaded instead, but no older step. If a step seems to be damaged, and the stores no longer hold
+ * the same steps, `keep` may have removed it because a save or a filling has ended since the steps
+ * were listed. Then a newer step exists, and the search begins again. */
 static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
         const dcp_tiers_step *which = &c->list[i], *next = i + 1 < c->n ? which + 1 : NULL;
-        bool is_gone = false;
-        int status = try_step(l, which, &why);
+        bool is_changed = false;
+        l->tiers->rebuilt = 0;
+        int status = load_step(l, which, &why);
+        if (core_fail_is_damage(status) || status == DCP_ERR_IO) wait_for_threads(l, which);
+        if (core_fail_is_damage(status)) {
+            const int looked = look_again(l, c, &is_changed, err);
+            if (looked) return looked;
+            if (is_changed) return try_all(l, c, step, err);
+        }
+        if ((core_fail_is_damage(status) || status == DCP_ERR_IO) &&
+            l->tiers->list[which->tier].given.is_private)
+            status = load_rebuilt(l, which, status, &why);
         if (!status) {
             note_loaded(l, which);
             if (step) *step = which->step;
             return DCP_OK;
-        }
-        if (status == DCP_ERR_NOT_FOUND) {
-            const int looked = look_again(l, which, c, &is_gone, err);
-            if (looked) return looked;
-            if (is_gone) return try_all(l, c, step, err);
         }
         if (!core_fail_is_damage(status) && !core_fail_is_unread(status)) {
             if (err) *err = why;

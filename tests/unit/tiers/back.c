@@ -329,10 +329,9 @@ static void begin_with_steps(player *p, int rank, dcp_comm *comm, ranks *r) {
     meet(p);
 }
 
-/* Step 3 of the slow store has to be rebuilt while that store is being filled with step 4. */
-static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
-    static player all[RANKS_MOST];
-    player *p = &all[rank];
+/* The slow store is being filled with step 4 when the copies in the fast store are damaged, and a
+ * file of its step 3. */
+static void begin_with_a_filling(player *p, int rank, dcp_comm *comm, ranks *r) {
     begin_with_steps(p, rank, comm, r);
     if (rank == 0) set_gate(1);
     meet(p);
@@ -341,8 +340,26 @@ static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
     damage_step(p, "fast/step-00000003/state.h5");
     damage_step(p, "fast/step-00000004/state.h5");
     damage_step(p, "node-0/slow/step-00000003/shard-00000-of-00002.h5");
-    expect(p, 3, 3);
-    CHECK(dcp_tiers_rebuilt(p->tiers) == 1);
+}
+
+/* The step that has to be rebuilt is in the store that is being filled. */
+static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    begin_with_a_filling(p, rank, comm, r);
+    set_memory(p, -1);
+    SUCCEEDS(dcp_tiers_load_step(p->tiers, 3, load, p, err));
+    CHECK(memory_of(p) == 3 && dcp_tiers_rebuilt(p->tiers) == 1);
+    end(p);
+}
+
+/* The filling, for which the load of an older step waits, makes an intact copy of the newest one.
+ */
+static void with_a_newer_copy(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    begin_with_a_filling(p, rank, comm, r);
+    expect(p, 4, 4);
     end(p);
 }
 
@@ -818,6 +835,7 @@ int main(void) {
     run(2, at_different_times);
     run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
+    run(2, with_a_newer_copy);
     run(2, on_one_rank_alone);
     run(2, a_node_that_was_away);
     run(2, a_step_that_is_named);
