@@ -149,6 +149,14 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Collective. Checks whether a step without redundancy files lacks anything. */
+static int check_complete(const restoration *r, dcp_error *err) {
+    dcp_checkpoint *ckpt = NULL;
+    int status = reader_open_private(r->store->comm, r->folder, &ckpt, err);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
 /* Rebuilds the lost files of step r->step. DCP_ERR_NOT_FOUND, DCP_ERR_CORRUPT: too much of the step
  * is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
@@ -163,6 +171,13 @@ static int restore_step(restoration *r, dcp_error *err) {
     }
     if (!status && count_lost(s)) status = write_lost(r, s, err);
     redundancy_survey_close(s);
+    if (status == DCP_ERR_NOT_FOUND) { /* perhaps a save without redundancy, which lost nothing */
+        dcp_error why = {0};
+        const int incomplete = check_complete(r, &why);
+        if (core_fail_is_damage(incomplete)) return status;
+        if (incomplete && err) *err = why;
+        return incomplete;
+    }
     return status;
 }
 

@@ -167,6 +167,31 @@ static void check_refused(const private_files *p, const char *redundancy, int st
     check_same_failure(open_store(p, redundancy, &store, &failure), status, &failure, text);
 }
 
+/* The newest step was saved without redundancy, and lost nothing. Once it lacks a file, an older
+ * step is the newest one. */
+static void a_step_without_redundancy(const private_files *p) {
+    dcp_save_options options = {.size = sizeof options, .layout = DCP_LAYOUT_SHARDED};
+    char path[PATH_MAX];
+    dcp_store *store;
+    given g;
+    held h;
+    given_make(&g, 0);
+    held_make(&h, &g, ROWS, p->s->rank, p->s->size, 1);
+    SUCCEEDS(open_store(p, "rs(1)", &store, err));
+    SUCCEEDS(dcp_save(store, 20, h.state, GIVEN_JSON, &options, NULL, err));
+    dcp_store_close(store);
+    SUCCEEDS(open_store(p, "none", &store, err));
+    SUCCEEDS(dcp_save(store, 21, h.state, GIVEN_JSON, &options, NULL, err));
+    dcp_store_close(store);
+    check_rebuilt(p, 0, 21, 0);
+    check_rebuilt(p, 1, 21, 0);
+    snprintf(path, sizeof path, "%s/node-1/step-00000021", p->s->root);
+    if (p->s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, path) == 0);
+    check_rebuilt(p, 0, 20, 0);
+    held_free(&h);
+    given_free(&g);
+}
+
 static void what_cannot_be_is_refused(const private_files *p) {
     char dir[PATH_MAX];
     dcp_store *store;
@@ -209,6 +234,7 @@ int main(int argc, char **argv) {
         one_step_is_rebuilt(&p);
         damage_counts_as_loss(&p);
         too_much_loss_goes_back(&p);
+        a_step_without_redundancy(&p);
         what_cannot_be_is_refused(&p);
         private_end(&p);
     }
