@@ -26,23 +26,13 @@
 #include "store/store.h"
 #include "tiers/drain.h"
 
-/* Gives all stores the same next save number, so a later save into any store has a higher number
- * than all saves so far. When a store that was absent returns, the numbers show which of its steps
- * are past (store/store.h). */
-static void number_alike(dcp_tiers *tiers) {
-    uint64_t next = 0;
-    for (size_t i = 0; i < tiers->n; i++)
-        if (tiers->list[i].store->save_number > next) next = tiers->list[i].store->save_number;
-    for (size_t i = 0; i < tiers->n; i++) tiers->list[i].store->save_number = next;
-}
-
 int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     if (!tiers->goes_back) return DCP_OK;
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_stop(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tiers_forget_abandoned(tiers, &tiers->list[i]);
-    number_alike(tiers);
+    tiers_number_alike(tiers);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         status = dcp_store_continue_from(tiers->list[i].store, tiers->back_to, err);
         if (!status) status = store_set_aside(tiers->list[i].store, err);

@@ -127,6 +127,11 @@ void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t);
 
 /* Handling a run that goes back to an earlier step. */
 
+/* Gives all stores the same next save number, so a later save into any store has a higher number
+ * than all saves so far, even if the clock was wrong. When a store that was absent returns, the
+ * numbers show which of its steps are past (store/store.h). */
+void tiers_number_alike(dcp_tiers *tiers);
+
 /* Collective. If the run has gone back, ends all fillings, forgets later steps, and sets them aside
  * in all stores, even in stores that the next save does not go into. No save may be in flight. */
 int tiers_go_back(dcp_tiers *tiers, dcp_error *err);

@@ -703,6 +703,37 @@ static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+static void open_some(player *p, size_t first, size_t n) {
+    SUCCEEDS(dcp_tiers_open(p->comm, &p->list[first], n, NULL, &p->tiers, err));
+}
+
+/* A host's clock was ahead when the first store's first step was saved. The second store joined the
+ * run later, and was then used alone: its steps are the run's latest ones all the same. */
+static void after_a_wrong_clock(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 0, 0, NULL), tier_of(1, 0, 0, NULL)};
+    const uint64_t hour = 3600ULL * 1000 * 1000;
+    begin(p, rank, comm, r, list);
+    dcp_tiers_close(p->tiers);
+    open_some(p, 0, 1);
+    p->tiers->list[0].store->save_number += hour;
+    save(p, 1, 1, 0);
+    dcp_tiers_close(p->tiers);
+    open_some(p, 0, 2);
+    expect(p, 1, 1);
+    save(p, 2, 2, 0);
+    dcp_tiers_close(p->tiers);
+    open_some(p, 1, 1);
+    expect(p, 2, 2);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save(p, 3, 3, 0);
+    dcp_tiers_close(p->tiers);
+    open_some(p, 0, 2);
+    expect(p, 3, 3);
+    end(p);
+}
+
 /* For a single private store: ranks publish together even if only one of them has said so. */
 static void on_one_rank_alone(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
@@ -836,6 +867,7 @@ int main(void) {
     run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
     run(2, with_a_newer_copy);
+    run(2, after_a_wrong_clock);
     run(2, on_one_rank_alone);
     run(2, a_node_that_was_away);
     run(2, a_step_that_is_named);
