@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -279,6 +280,15 @@ class TestValues(Case):
         with libdcp.Checkpoint(f"{self.dir}/run") as checkpoint:
             self.assertEqual((checkpoint.json["a"], checkpoint.json["b"]), (1, 0))
 
+    def test_json_is_what_it_was_at_the_call(self):
+        """The saving thread unites it while the program changes it."""
+        for copy in (True, False):
+            folder = f"{self.dir}/{copy}"
+            pool.results(_save_json_and_change_it, [(folder, copy)] * 2)
+            found = [libdcp.Checkpoint(f"{folder}/step-{step:08}").json for step in (1, 2, 3)]
+            self.assertEqual([(one["step"], one["seen"], "later" in one) for one in found],
+                             [(step, [step], False) for step in (1, 2, 3)])
+
     def test_options_that_differ(self):
         found = pool.call(_with_options, [("save", {"replicas": rule}, f"{self.dir}/run", 1, {"w": torch.ones(1)})
                                           for rule in ("check", "trust", "warn")])
@@ -418,6 +428,22 @@ class TestMpi(unittest.TestCase):
 
 def _save_json(group, directory, members):
     return union_ranks.save(group, directory, 1, {"w": torch.ones(1)}, json=members)
+
+
+def _save_json_and_change_it(group, directory, copy):
+    """Changes the JSON after each call of a save whose union waits for the second rank."""
+    with libdcp.Store(directory, group=group) as store:
+        declared = store.declare({"w": np.ones(10), "own": libdcp.PerRank({"rank": group.rank()})})
+        members = {"seen": []}
+        for step in (1, 2, 3):
+            members.update(step=step, seen=[step])
+            members.pop("later", None)
+            if group.rank() == 1:
+                time.sleep(0.3)
+            saving = store.save_async(step, declared, json=members, copy=copy)
+            members.update(step=1000, later=True)
+            members["seen"].append(1000)
+            saving.wait()
 
 
 if __name__ == "__main__":

@@ -108,9 +108,10 @@ class State:
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
         """The JSON to save with the state, and a function that returns its members in the form that is united with
-        other ranks'."""
+        other ranks'. The thread of a save may call the function after the caller has changed what was given."""
         flat = self._flat
-        return _tree.json_of(flat, given).encode(), lambda: {**(given or {}), **_tree.members_to_unite(flat)}
+        text = _tree.json_of(flat, given)
+        return text.encode(), lambda: _tree.members_to_unite(flat, text)
 
     def restoring(self, stored: Lookup, selects: Callable[[str], bool], *, is_part: bool, is_strict: bool,
                   left_out: Set[str] = frozenset()) -> Restoring:

@@ -424,12 +424,18 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
     return {**made, TREE: how} if how else made
 
 
-def members_to_unite(flat: Flat) -> dict[str, Any]:
+def members_to_unite(flat: Flat, text: str) -> dict[str, Any]:
     """The members in the form that is united with those of other ranks by their keys; :func:`united` makes the
-    checkpoint's members of the result."""
+    checkpoint's members of the result.
+
+    Args:
+        text: what :func:`json_of` has returned, with the caller's members as they were then.
+    """
+    own = members_of(flat.words, flat.tops, flat.has_model)
+    given = {key: value for key, value in json.loads(text).items() if key not in own}
     members = members_of(flat.words, flat.tops, True)
     members.pop(TREE, None)
-    return members
+    return {**given, **members}
 
 
 def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
