@@ -2,13 +2,16 @@
 
 import contextlib
 import logging
+import os
 import threading
 import warnings
+from unittest import mock
 
 import numpy as np
 import torch.distributed as dist
 
 import libdcp
+from libdcp import _directory, _tiers
 
 
 def said(call):
@@ -206,6 +209,32 @@ def warnings_of_paths(group, directory):
 
 def open_store(group, directory):
     return said(lambda: libdcp.Store(directory, group=group))
+
+
+def open_unreadable(group, places):
+    """Opens a store whose steps the first rank cannot list."""
+    def fail(_directory):
+        raise OSError("can't be read")
+    with contextlib.ExitStack() as patches:
+        for module in (_directory, _tiers) if group.rank() == 0 else ():
+            patches.enter_context(mock.patch.object(module, "steps", fail))
+        raised = open_store(group, places)
+    libdcp.Store(places, group=group).close()  # the first one holds nothing
+    return raised
+
+
+def newest_of_a_moved_store(group, directory):
+    """Returns what the newest step is, while the directory has another name, and afterwards."""
+    def move(there, here):
+        if group.rank() == 0:
+            os.rename(there, here)
+        dist.barrier(group)
+    with libdcp.Store(directory, group=group) as store:
+        store.save(1, {"w": np.ones(2)})
+        move(directory, f"{directory}-moved")
+        raised = said(store.newest)
+        move(f"{directory}-moved", directory)
+        return raised, store.newest()
 
 
 def load_alone(group, directory):

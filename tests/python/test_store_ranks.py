@@ -247,6 +247,17 @@ class Test(unittest.TestCase):
             self.assertEqual(answers[1 - wrong][1:3], (f"rank {wrong}: ValueError: {answers[wrong][1]}", libdcp.Status.ARG))
         self.assertEqual(os.listdir(self.dir), [])
 
+    def test_steps_that_the_first_rank_can_not_list(self):
+        """No rank waits for it."""
+        for places in (self.dir / "one", [libdcp.Tier(self.dir / "list")]):
+            with self.subTest(places):
+                first, *others = pool.results(store_ranks.open_unreadable, [(places,)] * 3)
+                self.assertEqual(first[:2], ("OSError", "can't be read"))
+                self.assertEqual({answer[:2] for answer in others}, {("Error", "rank 0: OSError: can't be read")})
+        for raised, newest in pool.results(store_ranks.newest_of_a_moved_store, [(self.dir / "moved",)] * 3):
+            self.assertIn("was moved, removed or replaced", raised[1])
+            self.assertEqual(newest, 1)
+
     def test_another_programs_checkpoint(self):
         (self.dir / ".metadata").touch()
         first, second = pool.results(store_ranks.load_alone, [(self.dir,)] * 2)

@@ -13,7 +13,7 @@ from typing import Any
 from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
-from ._comm import Comm
+from ._comm import Comm, attempted
 from ._directory import step_path, steps
 from ._options import Layout, LoadKeywords
 from ._sources import fail
@@ -124,9 +124,12 @@ class Tiers:
             on_filled: called, inside the library, with a step and its folder once a store was filled with it.
         """
         self._comm = comm
-        for tier in tiers:
-            if not isinstance(tier, Tier):
-                raise TypeError(f"{tier!r} in a list of stores is no libdcp.Tier")
+
+        def check() -> None:
+            for tier in tiers:
+                if not isinstance(tier, Tier):
+                    raise TypeError(f"{tier!r} in a list of stores is no libdcp.Tier")
+        attempted(comm, check)
         self._n = len(tiers)
         self._given, self._folder = tiers, _paths.here()
         self._handle = c.c_void_p()
@@ -135,10 +138,17 @@ class Tiers:
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      on_filled=self._filled, loads_only=True)
         lib.tiers_open(comm.handle, self._list(), self._n, options, self._handle)
-        if comm.rank == 0:
-            for tier in tiers:
-                if not tier.private and not steps(tier.path):
-                    _foreign.warn(os.fspath(tier.path))
+        try:
+            attempted(comm, self._look)
+        except BaseException:
+            self.close()
+            raise
+
+    def _look(self) -> None:
+        """What rank 0 does when the list is opened."""
+        for tier in self._given if self._comm.rank == 0 else ():
+            if not tier.private and not steps(tier.path):
+                _foreign.warn(os.fspath(tier.path))
 
     def _list(self) -> c.Array[_capi.TierStruct]:
         return (_capi.TierStruct * self._n)(*[tier.struct(self._folder) for tier in self._given])

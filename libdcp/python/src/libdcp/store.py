@@ -430,8 +430,9 @@ class Store:
                 saving.await_begin()
             if isinstance(self._backend, Tiers):
                 return max(self._backend.steps(), default=None)
-            found = max(self._backend.steps(), default=-1) if self._comm.rank == 0 else -1
-            found = self._comm.first(found)
+            backend, comm = self._backend, self._comm
+            found = attempted(comm, lambda: -1 if comm.rank else max(backend.steps(), default=-1))
+            found = comm.first(found)
             return None if found < 0 else found
 
     def path(self, step: int) -> str:
