@@ -8,6 +8,7 @@ import warnings
 from unittest import mock
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
 import libdcp
@@ -111,6 +112,35 @@ def lost(group, directory, hears, how, next_step):
         again = said(lambda: getattr(store, how)(next_step + 1, declared))
         store.fence()
     return raised, again, libdcp.steps(directory)
+
+
+class Collective:
+    """An object whose state dict needs all ranks."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def state_dict(self):
+        ranks = torch.ones(1)
+        dist.all_reduce(ranks, group=self.group)
+        return {"ranks": int(ranks)}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def lost_with_collective_state(group, directory, hears, how, is_declared):
+    """A save fails in the background. Returns what the next save raises."""
+    warnings.simplefilter("ignore")
+    with libdcp.Store(directory, group=group) as store:
+        state = {"w": np.ones(100), "sampler": Collective(group)}
+        state = store.declare(state) if is_declared else state
+        saving = store.save_async(1, state)
+        if hears:
+            assert saving.exception()
+        raised = said(lambda: getattr(store, how)(4, state))
+        store.fence()
+    return raised
 
 
 def save_columns(group, directory, whole):

@@ -229,6 +229,18 @@ class Test(unittest.TestCase):
                             self.assertEqual(raised[0], "Error")
                             self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
 
+    def test_lost_saves_of_a_state_that_needs_all_ranks(self):
+        """A rank that has a failure to report takes part in the state's collectives."""
+        for (how, said), is_declared in itertools.product((("save", "was saved"), ("save_async", "is being saved")),
+                                                          (False, True)):
+            with self.subTest(how, is_declared=is_declared):
+                run = self.make(2, 3)
+                found = pool.results(store_ranks.lost_with_collective_state,
+                                     [(run, heard, how, is_declared) for heard in (1, 0)])
+                for raised in found:
+                    self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
+                self.assertEqual(libdcp.read(run)["sampler"], {"ranks": 2})
+
     def test_proof_of_columns(self):
         """The tables contain no checksum of the whole tensor."""
         whole = np.arange(24, dtype=np.float32).reshape(4, 6)

@@ -47,13 +47,18 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
 
 class Prepared:
     """The arguments of one call of the library. After an error on this rank, the library gets no state from this rank,
-    so its call fails on all ranks. Only then is the error raised here."""
+    so its call fails on all ranks. Only then is the error raised here.
+
+    Args:
+        earlier: a failure of an earlier call, which :meth:`unite` reports. Until then, this rank does what all ranks
+            do: an object's state_dict() may be collective.
+    """
 
     def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
                  earlier: BaseException | None = None, owner: object = None) -> None:
         self._comm = comm
         self.failures = _options.Failures(owner)
-        self.failures.note(EarlierFailure(earlier) if earlier is not None else None)
+        self._earlier = EarlierFailure(earlier) if earlier is not None else None
         self.text = b"{}"
         self.missing: list[str] = []  # paths of tensors that a load tolerated as missing
         self._state = self._try(lambda: _taken(comm, state, stored), None)
@@ -76,6 +81,11 @@ class Prepared:
             except BaseException as e:
                 self.failures.note(e)
         return otherwise
+
+    @property
+    def has_failed(self) -> bool:
+        """Returns true if this rank has an error, or an earlier failure, to report."""
+        return self._earlier is not None or self.failures.first is not None
 
     @property
     def handle(self) -> c.c_void_p | None:
@@ -116,9 +126,9 @@ class Prepared:
         """
         rule = None if replicas is None else _options.REPLICAS[replicas]
         none: list[_union.Part] = []
-        parts = self._try(lambda: self._parts(rule), none)
+        parts = none if self._earlier else self._try(lambda: self._parts(rule), none)
         try:
-            self._comm.agree_on(parts, 2 if rule or self._stored else 1, self.failures.first)
+            self._comm.agree_on(parts, 2 if rule or self._stored else 1, self._earlier or self.failures.first)
         except BaseException as e:
             self.failures.first = e
             raise

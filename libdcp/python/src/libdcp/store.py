@@ -350,14 +350,14 @@ class Store:
             return self._backend.begin(step, prepared, options)
         check_begin()
         layout = prepared.layout
-        is_laid_out = layout is not None and layout is self._laid_out
+        is_laid_out = layout is not None and layout is self._laid_out and not prepared.has_failed
         backend = self._backend
         if isinstance(backend, Tiers):
             _filling.add(self, self._comm.size)
         is_copied = (bool(options.copy_bytes) and is_laid_out and isinstance(backend, Directory)
                      and prepared.copy_now(lambda handle: backend.copy(handle, options)))
         options.is_copied = int(is_copied)
-        beside = (is_laid_out and prepared.failures.first is None and (is_copied or not options.copy_bytes)
+        beside = (is_laid_out and not prepared.has_failed and (is_copied or not options.copy_bytes)
                   and not self._calling)  # otherwise the worker's thread may be in on_published, and wait for the store
         self._laid_out = None
         flight = None if beside else begin()
