@@ -671,6 +671,23 @@ class Test(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"^state\['model'\]\['a'\] is another tensor"):
                 store.save(2, declared)
 
+    def test_declared_arrays_under_other_names(self):
+        for at_top in (False, True):
+            section = {"a": np.ones(2), "b": np.zeros(3)}
+            with self.subTest(at_top=at_top), libdcp.Store(self.dir, replace=True) as store:
+                declared = store.declare(section if at_top else {"model": section})
+                store.save(1, declared)
+                a, b = section.values()
+                section.clear()
+                section.update({"new": a, "b": b})
+                with self.assertRaisesRegex(ValueError, "'new'. is another tensor"):
+                    store.save(2, declared)
+                section.clear()
+                section.update(a=a, b=b)
+                store.save(2, declared)
+                with libdcp.Checkpoint(self.dir) as checkpoint:
+                    self.assertEqual(sorted(checkpoint), ["/model/a", "/model/b"])
+
     def test_states_left_at_the_end_of_a_program(self):
         program = ("import sys, numpy, libdcp; state = libdcp.State({'a': numpy.ones(3)}); sys.state = state;"
                    "libdcp.save(sys.argv[1], 1, {'a': numpy.ones(3)}); import builtins; builtins.kept = [state]")

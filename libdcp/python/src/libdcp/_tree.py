@@ -111,26 +111,28 @@ def tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
 
 class Known:
     """The mappings of a state that contain only tensors, with the rows made from them. If a mapping still contains the
-    same values, its thousands of tensors need not be processed again before the next save."""
+    same keys and values, its thousands of tensors need not be processed again before the next save."""
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
-        self._now: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
+        self._before: dict[int, tuple[Any, Trail, list[Any], list[Any], list[Row], Any]] = {}
+        self._now: dict[int, tuple[Any, Trail, list[Any], list[Any], list[Row], Any]] = {}
 
     def begin(self) -> None:
         """Called before the state is processed again."""
         self._before, self._now = self._now, {}
 
     def add(self, mapping: Mapping[Any, Any], keys: Trail, rows: list[Row], word: Any) -> None:
-        self._now[id(mapping)] = mapping, keys, list(mapping.values()), rows, word
+        self._now[id(mapping)] = mapping, keys, list(mapping), list(mapping.values()), rows, word
 
     def get(self, mapping: Mapping[Any, Any], keys: Trail) -> tuple[list[Row], Any] | None:
         found = self._before.get(id(mapping))
-        if found is None or found[1] != keys or len(found[2]) != len(mapping) or not all(
-                map(operator.is_, found[2], mapping.values())):
+        if found is None or found[1] != keys or len(found[2]) != len(mapping):
+            return None
+        # Not by equality, since 1 and True have different names. Equal keys that are new objects only cost time.
+        if not (all(map(operator.is_, found[2], mapping)) and all(map(operator.is_, found[3], mapping.values()))):
             return None
         self._now[id(mapping)] = found
-        return found[3], found[4]
+        return found[4], found[5]
 
 
 def _is_of_numpy(value: Any) -> bool:
