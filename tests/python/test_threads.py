@@ -253,6 +253,31 @@ class ComingBack(Test):
             self.assertTrue(done.wait(LIMIT_S))
             self.assertEqual(store.steps(), [1, 2])
 
+    def test_on_published_waits_for_a_thread_that_uses_the_store(self):
+        """The call that ends the save has the store."""
+        def publish(step, _path):
+            with ThreadPoolExecutor(1) as pool:
+                found.append((step, pool.submit(store.newest).result(LIMIT_S)))
+        state = {"w": np.arange(1000.0)}
+        uses = {"save": lambda: store.save(2, state), "save_async": lambda: store.save_async(2, state).wait(),
+                "load": lambda: store.load(state), "continue_from": lambda: store.continue_from(1),
+                "remove": lambda: self.assertRaises(libdcp.Error, store.remove, 1),
+                "save that fails": lambda: self.assertRaises(TypeError, store.save, 2, {"w": object()}),
+                "close": lambda: None}
+        for how, use in uses.items():
+            found = []
+            # No thread of the package ends the save.
+            no_thread = unittest.mock.patch.object(libdcp.saving.Worker, "start", lambda *_arguments: False)
+            with self.subTest(how), no_thread:
+                faulthandler.dump_traceback_later(20, exit=True)
+                with libdcp.Store(f"{self.dir}/{how}", on_published=publish) as store:
+                    store.save_async(1, state)
+                    use()
+                    if how != "close":
+                        self.assertEqual(found[0][0], 1)
+                faulthandler.cancel_dump_traceback_later()
+                self.assertEqual([step for step, _ in found], [1, 2] if how in ("save", "save_async") else [1])
+
     def test_a_function_raises(self):
         class Mine(Exception):
             pass

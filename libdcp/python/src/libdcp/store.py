@@ -154,6 +154,7 @@ class Store:
         self._published = Published(_checked.or_none_function("on_published", on_published))
         self._working = 0  # the thread that is inside the library, which may call functions of the program
         self._lock = _locks.lock()
+        self._holder = 0  # the thread that holds the lock
         with _signals.Shield():
             self._comm = Comm(group)
             try:
@@ -199,9 +200,19 @@ class Store:
         try:
             if not saving.has_failed:
                 self._note_published(step)
-            self._published.report_quietly()
+            self._report_quietly()
         finally:
             self._calling.discard(saving)
+
+    def _report(self) -> None:
+        """Calls on_published, unless this thread has the store: the function may wait for another thread that uses the
+        store, so the call that has the store reports once it has let it go."""
+        if self._holder != threading.get_ident():
+            self._published.report()
+
+    def _report_quietly(self) -> None:
+        if self._holder != threading.get_ident():
+            self._published.report_quietly()
 
     def _await_published(self) -> None:
         """Returns once the worker's thread has called on_published, which may use the store, for the background save."""
@@ -256,7 +267,11 @@ class Store:
             try:
                 if self._working == threading.get_ident():
                     raise RuntimeError("a signal handler can't use the store whose save or load it has interrupted")
-                yield
+                outer, self._holder = self._holder, threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self._holder = outer
             finally:
                 self._lock.release()
 
@@ -266,19 +281,30 @@ class Store:
             raise pending
 
     @contextlib.contextmanager
-    def _work(self) -> Iterator[BaseException | None]:
+    def _work(self, reports: bool = True) -> Iterator[BaseException | None]:
         """For one call of the library, once the background save has been waited for; yields a failure that was not
-        reported yet."""
+        reported yet.
+
+        Args:
+            reports: on_published is called at the end. If false, the caller does so, unless the call fails.
+        """
         if not self._worker.is_of_this_process:
             raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
-        with self._hold():
-            earlier = self._settle()
-            self._working = threading.get_ident()
-            try:
-                yield earlier
-            finally:
-                self._working = 0
+        has_begun = False
+        try:
+            with self._hold():
+                has_begun = True
+                earlier = self._settle()
+                self._working = threading.get_ident()
+                try:
+                    yield earlier
+                finally:
+                    self._working = 0
+            has_begun = reports
+        finally:
+            if has_begun:
+                self._report_quietly()
 
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Examines a state's tensors once, for many saves of the same memory: pass the result instead of the state. Not
@@ -299,7 +325,7 @@ class Store:
             self._note_published(step)
             return _options.report_of(report)
         report = self._after_earlier(step, "was saved", made)
-        self._published.report()
+        self._report()
         return report
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
@@ -327,7 +353,7 @@ class Store:
             self._let_go(before, e)
             raise
         try:
-            self._published.report()
+            self._report()
         except Exception:
             raise  # about an earlier step: this save continues
         except BaseException as e:
@@ -506,7 +532,7 @@ class Store:
     def _after_earlier(self, step: int, how: str, save: Callable[[BaseException | None], T]) -> T:
         """Makes a save. If the background save has failed, and that was not reported on some rank, makes this save
         first and then raises the failure on all ranks: otherwise two steps would be lost."""
-        with self._work() as earlier:
+        with self._work(reports=False) as earlier:
             return self._made_after(earlier, step, how, save)
 
     def _made_after(self, earlier: BaseException | None, step: int, how: str,
@@ -532,23 +558,27 @@ class Store:
         must call it."""
         with _signals.Shield():
             self._await_published()
+            earlier = None
             try:
                 with self._hold():
-                    self._close()
+                    if self._is_open:
+                        earlier = self._settle()
+                self._report_quietly()  # the function may use the store
+                with self._hold():
+                    self._close(earlier)
             finally:
                 if not self._is_open:
                     self._worker.close()  # whose thread may wait for the store
-        self._published.report()
+        self._report()
 
-    def _close(self) -> None:
-        if not self._is_open:
-            return
-        earlier = self._settle()
-        self._working = threading.get_ident()
-        try:
-            self._shut()
-        finally:
-            self._working = 0
+    def _close(self, earlier: BaseException | None) -> None:
+        if self._is_open:
+            earlier = self._settle() or earlier
+            self._working = threading.get_ident()
+            try:
+                self._shut()
+            finally:
+                self._working = 0
         if earlier:
             raise earlier
 
