@@ -174,6 +174,15 @@ class Test(unittest.TestCase):
         train([4], resume=True, max_steps=24)
         self.assertEqual(libdcp.steps(self.dir / "best"), [8, 24])
 
+    def test_best_model_on_ranks(self):
+        """What remains beside the best step is rank 0's decision, even if the ranks' listings differ."""
+        self.ranks(2, "best", late=True, args={
+            "max_steps": 10, "save_steps": 1, "save_total_limit": 2, "eval_strategy": "steps", "eval_steps": 2,
+            "metric_for_best_model": "loss", "greater_is_better": True, "ddp_timeout": 20})
+        self.assertEqual(libdcp.steps(self.dir / "best"), [2, 10])
+        state = libdcp.Checkpoint(self.dir / "best").json["state"]["trainer_state"]
+        self.assertEqual(state["best_model_checkpoint"], "step-00000002")
+
     def test_failing_save(self):
         """A save beside the training that fails ends it; earlier steps remain."""
         import transformers

@@ -1,7 +1,8 @@
 """Trains under torchrun, or alone, for test_transformers.py: transformers_ranks.py SCRATCH NAME OPTIONS, a JSON object.
 
 Its members: fsdp; lora: train adapters of PEFT; seed; dropout; resume, for train(); kill_at: the last rank kills itself as that step begins; callback
-and args: options of the callback, and of TrainingArguments; store: instead of SCRATCH/NAME. Steps go to SCRATCH/NAME, losses to SCRATCH/NAME.losses.
+and args: options of the callback, and of TrainingArguments; store: instead of SCRATCH/NAME; late: see_late. Steps go to SCRATCH/NAME, losses to
+SCRATCH/NAME.losses.
 """
 
 import json
@@ -74,6 +75,19 @@ def force_fsdp(args):
     transformers.trainer.Accelerator = made
 
 
+def see_late(rank):
+    """Ranks other than 0 see each removed step once more, since rank 0 removes steps after the last vote of a save."""
+    own, seen = libdcp.Store.steps, []
+
+    def steps(store):
+        found = own(store)
+        late = sorted({*found, *seen})
+        seen[:] = found
+        return late
+    if rank:
+        libdcp.Store.steps = steps
+
+
 def make(scratch, name, options):
     config = transformers.LlamaConfig(
         vocab_size=WORDS, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
@@ -87,6 +101,8 @@ def make(scratch, name, options):
         **options.get("args", {})})
     if options.get("fsdp"):
         force_fsdp(args)
+    if options.get("late"):
+        see_late(args.process_index)
     transformers.set_seed(options.get("seed", 3))
     model = transformers.LlamaForCausalLM(config)
     if options.get("lora"):

@@ -6,7 +6,7 @@ import contextlib
 import ctypes as c
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -262,6 +262,10 @@ class Comm:
             data = np.empty(int(length[0]), np.uint8)
         self._broadcast(data, rank)
         return data.tobytes().decode("utf-8", "replace")
+
+    def numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Sends rank 0's numbers to all ranks. Collective."""
+        return [int(word) for word in self.text(f"numbers {' '.join(map(str, numbers))}", 0).split()[1:]]
 
     def told(self, failure: BaseException | None, rank: int) -> tuple[str, Status]:
         """Sends a rank's failure and its status to all ranks. Collective."""

@@ -113,7 +113,7 @@ def _newest_first(comm: Comm, path: str) -> list[int]:
     if comm.rank == 0:
         with contextlib.suppress(Error):  # opening the newest one reports why
             found = steps(path)[::-1]
-    return [int(word) for word in comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
+    return comm.numbers(found)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

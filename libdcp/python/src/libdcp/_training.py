@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ._comm import attempted
 from ._directory import Directory, step_path
 from ._options import SaveKeywords
 from ._paths import Path
@@ -66,6 +67,23 @@ class Training:
 def is_directory(store: Store) -> bool:
     """Returns true if the store is one directory, so that its steps have paths, and false if it is a list."""
     return isinstance(store._backend, Directory)
+
+
+def agreed(store: Store, decide: Callable[[], list[int]]) -> list[int]:
+    """Returns on all ranks what the function returns on rank 0, which may use the store's methods that are not
+    collective. Their results may differ between ranks, since rank 0 removes steps after the last vote of a save, and file
+    systems may show changes late. Collective; only for a directory."""
+    with store._work() as earlier:
+        def decided() -> list[int]:
+            if earlier:
+                raise earlier
+            return [] if store._comm.rank else decide()
+        return store._comm.numbers(attempted(store._comm, decided))
+
+
+def agreed_steps(store: Store) -> list[int]:
+    """The complete steps, ascending, the same on all ranks. Collective."""
+    return agreed(store, store.steps) if is_directory(store) else store.steps()
 
 
 class Steps:

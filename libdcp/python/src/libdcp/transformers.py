@@ -23,7 +23,7 @@ from . import _names
 from ._directory import Pin
 from ._options import SaveKeywords
 from ._paths import Path
-from ._training import Steps, Training, is_directory
+from ._training import Steps, Training, agreed, agreed_steps, is_directory
 from .errors import Error, Status
 from .ranks import PerRank, random_state, set_random_state
 from .store import Store, load
@@ -146,7 +146,7 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         trainer.store_flos()
         self._keep_best(store, state, limit)
         best = state.best_global_step
-        if best and is_directory(store) and (best == state.global_step or best in store.steps()):
+        if best and is_directory(store) and (best == state.global_step or best in agreed_steps(store)):
             state.best_model_checkpoint = store.path(best)
         has_rest = not trainer.args.save_only_model
         saved = _sections(trainer, _training(trainer, has_rest), has_rest)
@@ -157,14 +157,17 @@ class CheckpointCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     def _keep_best(self, store: Store, state: Any, limit: int | None) -> None:
         """Protects the best step from removal, and removes other steps instead. Collective."""
-        if state.best_model_checkpoint is None:
+        if state.best_model_checkpoint is None or not is_directory(store):
             return
         self._steps.wait()
-        steps, best = store.steps(), _step_of(store, state.best_model_checkpoint)
-        if best in steps and state.is_world_process_zero:
-            self._best = store.pin(best)
-        others = [step for step in steps[:-1] if step != best]
-        for step in others[:max(0, len(steps) - limit)] if limit else ():
+
+        def outdated() -> list[int]:
+            steps, best = store.steps(), _step_of(store, state.best_model_checkpoint)
+            if best in steps:
+                self._best = store.pin(best)
+            others = [step for step in steps[:-1] if step != best]
+            return others[:max(0, len(steps) - limit)] if limit else []
+        for step in agreed(store, outdated):
             store.remove(step)
 
     def load(self, own: Own, trainer: Any, checkpoint: str | None) -> None:
@@ -243,14 +246,15 @@ def _step_of(store: Store, path: str) -> int:
 
 
 def _candidates(store: Store, given: str | bool | None) -> list[_Resumed]:
-    """The steps from which to continue, in order of preference. If there are none, the Trainer decides."""
+    """The steps from which to continue, in order of preference. If there are none, the Trainer decides.
+    Collective."""
     if not given or given is not True and _is_trainers(given):
         return []
     if given is not True and os.path.realpath(given) != os.path.dirname(os.path.realpath(store.path(0))):
         step = _step_of(store, given)
         return [_Resumed(None if step < 0 else step, given)]
     newest = store.newest()
-    steps = [] if newest is None else [newest, *(step for step in reversed(store.steps()) if step < newest)]
+    steps = [] if newest is None else [newest, *(step for step in reversed(agreed_steps(store)) if step < newest)]
     return [_Resumed(step, may_fall_back=step != steps[-1]) for step in steps]
 
 
