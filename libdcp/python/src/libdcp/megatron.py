@@ -66,6 +66,17 @@ def _pieces(tensor: Any, stored: tuple[int, ...] | None = None) -> list[Any]:
     return list(_arrays.pieces(Shard(data, shape, start), tensor.key))
 
 
+def _make_memory(tensor: Any) -> None:
+    """Gives a ShardedTensor memory to load into, if it has none. What the checkpoint may lack becomes zeros, as with
+    Megatron's own strategies."""
+    if not tensor.allow_shape_mismatch:
+        tensor.init_data("cpu")
+    elif tensor.data is None:
+        tensor.init_data("cpu", torch.zeros)
+    else:
+        tensor.data.detach().zero_()
+
+
 def _sharded(state: Any) -> list[Any]:
     return list(_dicts.nested_values(state))
 
@@ -134,7 +145,7 @@ class LoadStrategy(_base.LoadShardedStrategy):  # type: ignore[misc]
         tensors: dict[str, list[Any]] = {}
         for one in _sharded(sharded_state_dict):
             if isinstance(one, _mapping.ShardedTensor):
-                one.init_data("cpu")
+                _make_memory(one)
                 entry = entries.get(one.key)
                 tensors.setdefault(one.key, []).extend(_pieces(one, None if entry is None else entry.shape))
         store.load(path, {TENSORS: {key: Pieces(tuple(pieces)) for key, pieces in tensors.items() if pieces}},
