@@ -229,6 +229,49 @@ class Test(unittest.TestCase):
             self.assertEqual(libdcp.steps(self.dir / name), [4])
             training.accelerator.end_training()
 
+    def test_after_a_failed_save(self):
+        """A save that fails leaves a gap in the numbers. A number is used once, for the state of its own call, even if
+        this call raises an earlier save's failure, which is raised once."""
+        project = {"automatic_checkpoint_naming": True, "total_limit": 3, "project_dir": str(self.dir / "project")}
+        failing = []
+
+        def progress(done, total):
+            if failing:
+                raise OSError(failing.pop())
+        for save_async in True, False:
+            folder = self.dir / f"gap-{save_async}"
+            options = {"save_async": save_async, "progress": progress}
+            training = self.training(folder.name, project=project, register=options)
+            accelerator = training.accelerator
+
+            def save(number):
+                training.kept.sum = number
+                self.assertEqual(accelerator.save_state(), str(folder / f"step-{number:08}"))
+            with self.assertLogs("libdcp") if save_async else contextlib.nullcontext():
+                save(0)
+                accelerator.load_state()  # waits for the save
+                failing.append("disk full")
+                for number in 1, 2:
+                    with self.assertRaisesRegex(OSError, "disk full") if number == 1 + save_async else (
+                            contextlib.nullcontext()):
+                        save(number)
+                save(3)
+                accelerator.end_training()
+            self.assertEqual(libdcp.steps(folder), [0, 2, 3])
+            for step in libdcp.steps(folder):
+                self.assertEqual(libdcp.read(folder / f"step-{step:08}")["custom_checkpoint_0"]["sum"], step)
+            accelerator.load_state()
+            self.assertEqual(training.kept.sum, 3)
+            save(4)
+            accelerator.load_state()
+            failing.append("disk full")
+            with self.assertLogs("libdcp") if save_async else contextlib.nullcontext():
+                with self.assertRaisesRegex(OSError, "disk full"):
+                    save(5)
+                    save(6)
+            accelerator.end_training()
+            self.assertEqual(libdcp.steps(folder), [3, 4, 6] if save_async else [2, 3, 4])
+
     def test_refused(self):
         """Hooks that would write files, and options of files."""
         accelerator = self.training("run").accelerator

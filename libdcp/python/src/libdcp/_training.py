@@ -126,16 +126,22 @@ class Steps:
         return store.path(step) if is_directory(store) else os.path.basename(step_path("", step))
 
     def save(self, step: int, state: Mapping[Any, Any], json: Mapping[str, Any] | None = None) -> None:
-        if self._save_async:
-            self._saving = self.store().save_async(step, state, json=json, copy_bytes=self._copy_bytes, **self._options)
-        else:
-            self.store().save(step, state, json=json, **self._options)
+        store = self.store()
+        if not self._save_async:
+            store.save(step, state, json=json, **self._options)
+            return
+        self._saving = None  # the call reports its outcome
+        try:
+            self._saving = store.save_async(step, state, json=json, copy_bytes=self._copy_bytes, **self._options)
+        except BaseException:
+            self._saving = store._saving  # a save continues whose call raises the earlier save's failure
+            raise
 
     def wait(self) -> None:
-        """Returns once the last step is durable, and raises the failure of its save."""
+        """Returns once the last step is durable, and raises the failure of its save, unless that was raised before."""
         saving, self._saving = self._saving, None
         if saving is not None:
-            saving.wait()
+            saving.settle()
 
     def close(self) -> None:
         try:

@@ -114,8 +114,9 @@ class _States:
         is_counted = output_dir is None or project.automatic_checkpoint_naming
         step = project.iteration if output_dir is None or is_counted else _number(output_dir)
         self._store()
-        self._steps.save(step, self._state(self._training()))
-        project.iteration = step + 1
+        state = self._state(self._training())
+        project.iteration = step + 1  # even if the save raises an exception, since it may have begun
+        self._steps.save(step, state)
         return self._steps.path(step)
 
     def load_state(self, input_dir: str | None = None, load_kwargs: dict[str, Any] | None = None,
@@ -186,9 +187,9 @@ def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, s
     of a map-style dataset continues on any number of ranks. If the total batch size is the same, so are the batches;
     otherwise fewer samples than one total batch come again.
 
-    A step's number is ``ProjectConfiguration.iteration``, or the last number in ``output_dir``. A load sets
-    ``iteration`` to the number after that of the loaded step. With ``automatic_checkpoint_naming``, ``total_limit`` is
-    how many steps remain. A load without ``input_dir`` takes the newest step that is not damaged.
+    A step's number is ``ProjectConfiguration.iteration``, or the last number in ``output_dir``. A save, even one that
+    fails, or a load sets ``iteration`` to the number after that of its step. With ``automatic_checkpoint_naming``,
+    ``total_limit`` is how many steps remain. A load without ``input_dir`` takes the newest step that is not damaged.
 
     Args:
         store_or_dir: a directory of steps, opened at the first save or load; or a list of :class:`libdcp.Tier`,
