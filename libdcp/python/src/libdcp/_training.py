@@ -71,8 +71,8 @@ def is_directory(store: Store) -> bool:
 
 def agreed(store: Store, decide: Callable[[], list[int]]) -> list[int]:
     """Returns on all ranks what the function returns on rank 0, which may use the store's methods that are not
-    collective. Their results may differ between ranks, since rank 0 removes steps after the last vote of a save, and file
-    systems may show changes late. Collective; only for a directory."""
+    collective. Their results may differ between ranks, since rank 0 removes steps after the last vote of a save, and
+    file systems may show changes late. Collective; only for a directory."""
     with store._work() as earlier:
         def decided() -> list[int]:
             if earlier:
