@@ -53,6 +53,41 @@ def load(group, directory, options, failures):
         return raised or (loaded[0], float(state["w"][0])), store.steps()
 
 
+class Failing:
+    """An object whose function of that name raises the exception, once."""
+
+    def __init__(self, name, failure):
+        self._name, self._failure = name, failure
+
+    def _call(self, name):
+        if self._name == name and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def state_dict(self):
+        self._call("state_dict")
+        return {"n": 1}
+
+    def load_state_dict(self, state):
+        self._call("load_state_dict")
+
+    def progress(self, done, total):
+        self._call("progress")
+
+
+def load_failing(group, places, name, failure):
+    """Loads with a function that raises the exception; None: none of this rank's functions does. Returns what the load
+    raises, and whether it is the same exception, what this rank logs, and the step that a second load finds."""
+    failing = Failing(name, failure)
+    state = {"w": np.zeros(100), "sampler": failing}
+    with warned() as lines, libdcp.Store(places, group=group) as store:
+        try:
+            raised = store.load(state, progress=failing.progress)["step"], False
+        except Exception as e:
+            raised = (type(e).__name__, str(e)), e is failure
+        return *raised, lines, store.load({"w": np.zeros(100), "sampler": Sampler([])})["step"]
+
+
 def save_rows(group, directory, step, is_new):
     state = {"w": np.full(100, step + 0.5), "row": libdcp.PerRank(np.full(10, 10.0 * step + group.rank()))}
     if is_new:

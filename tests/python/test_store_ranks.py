@@ -212,6 +212,26 @@ class Test(unittest.TestCase):
                     mine, others = failures[rank], failures[1 - rank]
                     self.assertEqual(raised[1], str(mine[0]) if mine else f"rank {1 - rank}: OSError: {others[0]}")
 
+    def test_what_the_programs_functions_raise(self):
+        """Whatever its type and status, it leads to no other step or copy, and is raised unchanged."""
+        failures = [libdcp.Error("mine", status=status) for status in (
+            libdcp.Status.CORRUPT, libdcp.Status.NOT_FOUND, libdcp.Status.IO, libdcp.Status.COMM)]
+        failures += [KeyError("mine"), OSError("mine"), MemoryError("mine")]
+        cases = [("load_state_dict", failure, (0, 1)) for failure in failures]
+        cases += [("load_state_dict", failure, (1, 2)) for failure in failures[:-2]]
+        cases += [("state_dict", failures[0], (0, 2)), ("progress", failures[0], (1, 2)),
+                  ("progress", failures[-1], (0, 2))]
+        places = (self.dir / "one", [libdcp.Tier(self.dir / "list")], [libdcp.Tier(self.dir / name) for name in "ab"])
+        for place in places:
+            pool.results(store_ranks.save, [(place, (1, 2))])
+        for place, (name, failure, (rank, ranks)) in itertools.product(places, cases):
+            with self.subTest(place=place, name=name, failure=repr(failure), rank=rank, ranks=ranks):
+                found = pool.results(store_ranks.load_failing, [
+                    (place, name, failure if r == rank else None) for r in range(ranks)])
+                for r, (raised, is_same, lines, step) in enumerate(found):
+                    self.assertEqual((is_same, lines, step), (r == rank, [], 2))
+                    self.assertIsInstance(raised, tuple, f"step {raised} was loaded")
+
     def test_lost_saves(self):
         """The next save is made whichever ranks know of the lost one, and then all others know; unless all ranks
         know already."""

@@ -16,7 +16,7 @@ from ._options import LoadKeywords, SaveKeywords
 from ._restore import Restoring
 from ._state import State
 from ._tree import Stored
-from .errors import EarlierFailure, Error, Status
+from .errors import EarlierFailure, Error, Status, has_status, of_program
 
 T = TypeVar("T")
 
@@ -320,7 +320,7 @@ class Prepared:
         if self._state and self._restoring:
             layout, restoring = self._state.layout, self._restoring
             self._try(lambda: layout.restore(is_loaded), None)
-            self._try(restoring.put, None)
+            self._try(lambda: of_program(restoring.put), None)
         comm.agree(self.failures.first)
 
     def release(self) -> tuple[Layout, bool]:
@@ -364,10 +364,9 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     try:
         return _fill(checkpoint, comm, state, options, lookup, written)
     except BaseException as e:
-        status = e.status if isinstance(e, Error) else None
-        if status == Status.COMM or lookup.may_lack:
+        if has_status(e, Status.COMM) or lookup.may_lack:
             raise
-        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised a different exception
+        comm.agree(None if has_status(e, Status.NOT_FOUND) else e)  # a rank may have raised a different exception
         lookup.may_lack = True  # the second try tolerates that the checkpoint has only one of two tied tensors
         return _fill(checkpoint, comm, state, options, lookup, written)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _capi, _groups, _signals, _union
 from ._capi import lib
-from .errors import EarlierFailure, Error, Status, text_of
+from .errors import EarlierFailure, Error, Status, is_about_step, text_of
 
 T = TypeVar("T")
 
@@ -128,8 +128,8 @@ _tables = {threads: _table(threads) for threads in (False, True)}  # never freed
 
 def _status(failure: BaseException | None) -> int:
     found = failure.failure if isinstance(failure, EarlierFailure) else failure
-    if isinstance(found, Error):
-        return found.status
+    if isinstance(found, Error) and (is_about_step(found) or found.status != Status.COMM):
+        return found.status  # a program's own error does not mean that the group has failed
     return Status.ARG if found is None or isinstance(found, Exception) else Status.CANCELLED
 
 

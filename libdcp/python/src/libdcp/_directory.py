@@ -17,7 +17,7 @@ from ._comm import Comm, attempted
 from ._options import LoadKeywords
 from ._paths import Path
 from ._state import State
-from .errors import Error, Status
+from .errors import Error, Status, has_status
 
 
 def step_path(directory: Path, step: int) -> str:
@@ -92,14 +92,14 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
         try:
             return _calls.load_path(comm, step_path(path, number), state, options, written)
         except BaseException as e:
-            if isinstance(e, Error) and e.status == Status.COMM:
+            if has_status(e, Status.COMM):
                 raise
-            if comm.all(isinstance(e, Error) and e.status == Status.NOT_FOUND):
+            if comm.all(has_status(e, Status.NOT_FOUND)):
                 now = _newest_first(comm, path)
                 if number in now:  # the step lacks a tensor
                     raise
                 older = now  # a writer has removed it, and has saved newer ones
-            elif not fall_back or not older or not comm.all(isinstance(e, Error) and e.status == Status.CORRUPT):
+            elif not fall_back or not older or not comm.all(has_status(e, Status.CORRUPT)):
                 raise
             elif comm.rank == 0:
                 _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, older[0])

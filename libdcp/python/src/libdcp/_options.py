@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from . import _capi, _checked, _signals
 from ._capi import lib
+from .errors import of_program
 
 log = logging.getLogger("libdcp")
 
@@ -141,7 +142,7 @@ class Failures:
             owners = _within.owners = getattr(_within, "owners", [])
             owners.append(self.owner)
             try:
-                function(*arguments)
+                of_program(function, *arguments)
             except BaseException as e:  # raised again by the library's caller
                 self.note(e)
             finally:

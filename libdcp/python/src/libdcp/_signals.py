@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
+from .errors import of_program
+
 T = TypeVar("T")
 
 ASK_S = 0.05  # during a wait, the seconds between two checks whether to give up
@@ -36,7 +38,7 @@ class _Handler:
         if not self.shield.is_up:
             return self.original(number, frame)
         try:
-            self.original(number, frame)
+            of_program(self.original, number, frame)
         except BaseException as e:
             if self.shield.may_raise:
                 self.shield.may_raise = False  # once, so that it cannot be raised where it is caught

@@ -11,6 +11,7 @@ from . import _arrays, _tree
 from ._layout import Layout
 from ._lookup import Lookup
 from ._restore import Restoring
+from .errors import of_program
 
 
 class State:
@@ -34,7 +35,7 @@ class State:
         self.layout = self._laid()
 
     def _flattened(self) -> _tree.Flat:
-        return _tree.Flat(self._given, self._known, _tree.Own(self._rank, self._apart, self._stored))
+        return of_program(_tree.Flat, self._given, self._known, _tree.Own(self._rank, self._apart, self._stored))
 
     def keep_apart(self, paths: set[str]) -> None:
         """Called before a save: the arrays at these paths, which ranks have separately, do not form one tensor."""

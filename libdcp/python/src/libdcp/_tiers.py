@@ -18,7 +18,7 @@ from ._directory import step_path, steps
 from ._options import Layout, LoadKeywords
 from ._sources import fail
 from ._state import State
-from .errors import Error, Status
+from .errors import Error, Status, has_status, is_about_step, text_of
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Tiers:
                 loaded.append(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options, written))
             except BaseException as e:
                 failed.append(e)
-                return fail(err, e)
+                return fail(err, e if self._may_go_on(e) else Error(text_of(e), status=Status.STATE))
             return 0
         try:
             if step is None:
@@ -212,6 +212,17 @@ class Tiers:
                 raise failed[-1] from None
             raise
         return loaded[-1]
+
+    def _may_go_on(self, failure: BaseException) -> bool:
+        """Returns true if the failure's status may lead to another copy or step: no rank's failure is an exception of
+        the program's own functions. The ranks decide together, since the library uses the status of the first one.
+        Collective, unless the group has failed."""
+        if has_status(failure, Status.COMM):
+            return True  # with this status, the library tries no further steps
+        try:
+            return self._comm.all(is_about_step(failure))
+        except BaseException:  # the group has failed, which the library will find, too
+            return False
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:
         """Why, of the copies of the newest step that could be opened, the first one was refused. The log reports copies

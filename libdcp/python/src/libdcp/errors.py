@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Status(enum.IntEnum):
@@ -47,6 +50,8 @@ class Error(Exception):
         errno: of the system call that failed, or 0.
     """
 
+    _is_of_program = False  # see of_program
+
     def __init__(self, message: str, *, status: Status, rank: int = -1, ranks: tuple[int, ...] = (), path: str = "",
                  tensor: str = "", offset: int | None = None, errno: int = 0) -> None:
         super().__init__(message)
@@ -68,6 +73,28 @@ class Error(Exception):
         made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,
                                  tensor=self.tensor, offset=self.offset, errno=self.errno)
         return made, self.args
+
+
+def of_program(function: Callable[..., T], *arguments: Any) -> T:
+    """Calls a function of the program, or one that does little but call such functions. An :class:`Error` that the
+    program raises there, perhaps because it uses libdcp, says nothing about the step that is being loaded: from here
+    on, :func:`is_about_step` is false for it."""
+    try:
+        return function(*arguments)
+    except Error as e:
+        e._is_of_program = True
+        raise
+
+
+def is_about_step(failure: BaseException) -> bool:
+    """Returns true for a load's failure whose status may mean that the step is damaged or cannot be read. Returns false
+    for exceptions of the program's own functions, whatever their type and status."""
+    return isinstance(failure, Error) and not failure._is_of_program
+
+
+def has_status(failure: BaseException, status: Status) -> bool:
+    """Returns true for a failure with this status that is not one of the program's own functions."""
+    return isinstance(failure, Error) and is_about_step(failure) and failure.status == status
 
 
 def text_of(failure: BaseException | None) -> str:

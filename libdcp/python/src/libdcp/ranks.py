@@ -15,7 +15,7 @@ from . import _positions, _words
 from ._arrays import Shard, is_torch_tensor, put_into
 from ._decoding import Decoder
 from ._positions import SAMPLES
-from .errors import Error, Status
+from .errors import Error, Status, of_program
 
 Shape = tuple[int, ...]
 Rows = npt.NDArray[np.uint8]
@@ -159,7 +159,7 @@ class Loader:
     def _text(self) -> tuple[bytes, int]:
         """The state as JSON, and the number of its bytes that are arrays."""
         encoder = _words.Inline()
-        state = dict(self.loader.state_dict())
+        state = dict(of_program(self.loader.state_dict))
         position = _positions.position(self._source, state)
         word = encoder.word(state if position is None else {**state, _POSITION: position}, ())
         text = json.dumps(word, allow_nan=False)
@@ -192,10 +192,10 @@ class Loader:
         if not self._is_resized(positions, size):
             state: Mapping[str, Any] = states[rank]
         elif self.reshard is not None:
-            state = self.reshard(states, rank, size)
+            state = of_program(self.reshard, states, rank, size)
         else:
             state = self._converted(states, positions, rank, size, name)
-        self.loader.load_state_dict(dict(state))
+        of_program(lambda: self.loader.load_state_dict(dict(state)))
 
     def _is_resized(self, positions: list[Any], size: int) -> bool:
         """Whether a different number of ranks saved, or the samples were divided among a different number of them."""
