@@ -3,6 +3,7 @@ and objects; with numpy alone, one process."""
 
 import collections
 import copy
+import functools
 import json
 import pathlib
 import random
@@ -333,6 +334,26 @@ class Test(unittest.TestCase):
             for part in (parts["part"], parts["inner"]["part"]):
                 self.assert_same(part.state, saved.state)
                 self.assertEqual(part.loads, 1)
+
+    def test_objects_with_odd_keys_keep_their_tensors(self):
+        """Keys that need tags change nothing about the tensors beside them, whose paths alone say where they are."""
+        for odd in ({0: 1}, {"$x": 1}, {"float": "inf"}, {(1, 2): 1, "n": 2}, {"\ud800": 1}):
+            for kind in (dict, collections.OrderedDict):
+                with self.subTest(odd=odd, kind=kind.__name__):
+                    saved = {"part": Part(), "optimizer": Part()}
+                    saved["part"].state = kind({"w": np.ones(2), **odd})
+                    moments = kind({"p": {"exp_avg": np.ones(2), **odd}, **odd})
+                    saved["optimizer"].state = {"state": moments, "param_groups": []}
+                    state = copy.deepcopy(saved)
+                    array = state["part"].state["w"] = np.zeros(2)
+                    state["optimizer"].state["state"]["p"]["exp_avg"] = np.zeros(2)
+                    for part in (*saved.values(), *state.values()):
+                        part.state_dict = functools.partial(copy.copy, part.state)
+                    libdcp.save(self.dir, 1, saved, replace=True)
+                    libdcp.load(self.dir, state)
+                    for name, part in saved.items():
+                        self.assert_same(state[name].state, part.state)
+                    self.assertIs(state["part"].state["w"], array)
 
     def test_objects_get_tensors_that_they_lack(self):
         """For example an average that begins at the first step: the object gets what is stored, with and without

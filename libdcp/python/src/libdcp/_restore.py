@@ -102,15 +102,22 @@ class _IntoState(Decoder):
         as_key = (lambda key: key) if self._is_tagged else _key_like(hint)
         made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()
                 if not self._is_left_out(inner, inner_of(hint, text))}
-        of_tensors = {key: _tensors_alone(inner) for key, inner in hint.items() if key not in made and _has_tensors(inner)}
-        made = {key: {**of_tensors, **made}[key] for key in (*(k for k in hint if k in made or k in of_tensors), *(
-            k for k in made if k not in hint))}
+        made = _with_own_tensors(made, hint)
         return made if type(hint) is dict or self._is_tagged and not _has_tensors(hint) else _of_kind(hint, made)
 
-
     def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
-        return super().pairs([pair for pair in content if not self._is_left_out(pair[1], inner_of(
+        found = super().pairs([pair for pair in content if not self._is_left_out(pair[1], inner_of(
             hint, self.value(pair[0])))], keys, hint)
+        if not isinstance(hint, Mapping) or not any(map(_has_tensors, hint.values())):
+            return found
+        made = dict(found)
+        whole = _with_own_tensors(made, hint)
+        return list(whole.items()) if len(whole) > len(made) else found  # an OrderedDict keeps its order
+
+    def _of_tag(self, tag: str, content: Any, keys: Trail, hint: Any) -> Any:
+        made = super()._of_tag(tag, content, keys, hint)
+        is_of_names = tag == "$dict" and isinstance(hint, Mapping) and type(hint) is not dict and _has_tensors(hint)
+        return _of_kind(hint, made) if is_of_names else made  # as in mapping(): the tag only writes the keys
 
 
 def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
@@ -150,6 +157,13 @@ def _tensors_alone(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: _tensors_alone(inner) for key, inner in value.items() if _has_tensors(inner)}
+
+
+def _with_own_tensors(made: dict[Any, Any], hint: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The members, with the hint's tensors that the words do not name, in the order of the hint's keys."""
+    of_tensors = {key: _tensors_alone(inner) for key, inner in hint.items() if key not in made and _has_tensors(inner)}
+    whole = {**of_tensors, **made}
+    return {key: whole[key] for key in (*(k for k in hint if k in whole), *(k for k in made if k not in hint))}
 
 
 def is_of_tensors(value: Any) -> bool:
