@@ -388,6 +388,31 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, {"average": part, "model": {"v": np.zeros(1)}}, rename={"/average/*": "/ema/*"})
         self.assert_same(part.state, {"a": np.ones(2), "b": np.ones(1)})
 
+    def test_tensors_at_the_top_beside_an_object_called_model(self):
+        """They have the paths of a model's tensors; but if the object had none, they are not its own."""
+        def load(state, **options):
+            libdcp.load(self.dir, state, **options)
+            return {key: value.state if isinstance(value, Part) else value for key, value in state.items()}
+        for more in ({}, {0: 1}):
+            libdcp.save(self.dir, 1, {"model": Part(n=1), "ema": np.ones(2), **more}, replace=True)
+            for strict in (True, False):
+                zeros = dict.fromkeys(more, 0)
+                self.assert_same(load({"model": Part(n=0), "ema": np.zeros(2), **zeros}, strict=strict),
+                                 {"model": {"n": 1}, "ema": np.ones(2), **more})
+            self.assert_same(load({"model": Part(n=0), **zeros}, strict=False), {"model": {"n": 1}, **more})
+            self.assert_same(load({"net": Part(n=0), **zeros}, strict=False, rename={"/net/*": "/model/*"}),
+                             {"net": {"n": 1}, **more})
+            with self.assertRaisesRegex(libdcp.Error, "tensor /model/ema is in the checkpoint, and nothing of"):
+                load({"model": Part(n=0), **zeros})
+        # Without an object called "model" in the step, they are a model's; but not those that the state has at the top.
+        for more in ({}, {"model": "large"}):
+            libdcp.save(self.dir, 1, {"ema": np.ones(2), "w": np.ones(1), **more}, replace=True)
+            self.assert_same(load({"net": Part(), **dict.fromkeys(more, "")}, rename={"/net/*": "/model/*"}),
+                             {"net": {"ema": made_anew(np.ones(2)), "w": made_anew(np.ones(1))}, **more})
+        libdcp.save(self.dir, 1, {"ema": np.ones(2), "w": np.ones(1)}, replace=True)
+        self.assert_same(load({"model": Part(), "ema": np.zeros(2)}),
+                         {"model": {"w": made_anew(np.ones(1))}, "ema": np.ones(2)})
+
     def test_objects_whose_numbers_were_tensors(self):
         """What was stored counts, even if that was only tensors, or a single tensor outside a mapping."""
         libdcp.save(self.dir, 1, {"part": Part(a=np.ones(2)), "inner": {"part": Part(a=np.ones(2))}, "epoch": 1})

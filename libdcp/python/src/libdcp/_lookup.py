@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ._decoding import Decoder
 from ._names import object_path
 from ._tree import Stored
 from .errors import Error, Status
@@ -64,11 +65,21 @@ class Lookup:
         """The tensors whose keys follow from their paths, by section of the state, as pairs: the path in the state, and
         the path in the checkpoint."""
         found: dict[str, list[tuple[str, str]]] = {}
+        is_beside = self._has_model_beside
         for path in self._paths():
             name = self.name(path)
-            if name is not None and not self.words.has_place(path):
+            is_at_top = is_beside and path.startswith("/model/")
+            if name is not None and not is_at_top and not self.words.has_place(path):
                 found.setdefault(name[1:].split("/", 1)[0], []).append((name, path))
         return found
+
+    @property
+    def _has_model_beside(self) -> bool:
+        """Returns true if the paths of the section "model" are of tensors at the state's top level, and what was at
+        "model" itself had none."""
+        decoder = Decoder(self.words.is_tagged, plain=True)
+        tops = self.words.children(self.words.words, decoder) if self.words.is_flat else None
+        return any(key == "model" and self.words.children(word, decoder) is not None for key, word in tops or ())
 
     def told(self, keys: tuple[Any, ...]) -> list[tuple[str, str]]:
         """The tensors below the keys, except those whose keys the checkpoint's JSON gives, as pairs: the path in the

@@ -447,10 +447,13 @@ class Restoring:
         unmade = [row for row in self._flat.unmade if row.keys[:len(keys)] == keys]
         self.missing += [row.keys for row in unmade if self._selects(row.path) and self._lookup.shape(row.path) is None]
         own = {row.path: row.value for row in (*found.rows, *unmade)}
+        others = {row.path for row in self._flat.rows}  # the state's own top level may have paths of an object "model"
         made: dict[Any, Any] = {}
         of_torch = is_module(found.value)
         for name, path in self._lookup.told(keys):
             is_own = name in own
+            if name in others and not is_own:
+                continue
             if is_own and (of_torch and not _arrays.is_uninitialized(own[name]) or self._new.fits(own[name], name)):
                 continue
             inner = self._lookup.keys_below(keys, name, path)
