@@ -125,6 +125,25 @@ class TestTensors(Case):
         whole = {"optimizer": {"a": None, "b": {"c": 1, "d": 2}, "all": 5}}
         self.assertEqual(self.load([{"optimizer": {}}] * 3), [whole] * 3)
 
+    def test_empty_mappings_of_any_kind_get_nothing_that_others_name(self):
+        ordered = collections.OrderedDict
+        for kind in (dict, ordered, union_ranks.Mirror, union_ranks.Table):
+            def named(n, kind=kind):
+                return {"a": {"sched": kind(last=n, w=torch.full((2,), n), deep=kind(more=n, other=ordered(n=n)))}}
+            with self.subTest(kind=kind.__name__):
+                self.save([{"q": {}}, {"q": {**named(1), "own": 5}}], replace=True)
+                for empty in ({}, ordered()):
+                    found = self.load([{"q": empty}, {"q": named(0)}])
+                    self.assertEqual(found[0], {"q": {"own": 5}})
+                    sched = found[1]["q"]["a"]["sched"]
+                    self.assertEqual((sched["last"], sched["w"].tolist()), (1, [1, 1]))
+                    self.assertEqual(sched["deep"]["other"], {"n": 1})
+                part = {"a": {"sched": kind(last=0, deep=kind(more=0))}}
+                sched = self.load([{"q": {}}, {"q": part}])[0]["q"]["a"]["sched"]
+                self.assertIs(type(sched), kind)
+                self.assertEqual((set(sched), dict(sched["deep"])), ({"w", "deep"}, {"other": {"n": 1}}))
+                self.assertFalse(hasattr(sched, "last"))
+
     def test_objects_of_stages_get_their_own(self):
         """They get nothing that other ranks' objects name, and all of what no rank's object names yet."""
         def stage(rank):

@@ -64,6 +64,20 @@ def tiers(group, directory, state, loaded):
     return loaded
 
 
+@libdcp.register
+class Mirror(collections.OrderedDict):
+    """A mapping whose items are its attributes, too."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.__dict__[key] = value
+
+
+@libdcp.register
+class Table(collections.UserDict):
+    pass
+
+
 def numbers(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
 

@@ -224,17 +224,28 @@ class Renamed:
             self._add(inner, (*keys, key), into)
 
 
-def _without(members: dict[Any, Any], keys: Trail, named: Mapping[str, Any]) -> dict[Any, Any]:
-    """A copy of the members without those, at any depth, whose keys are in ``named``."""
-    made = {}
-    for key, value in members.items():
+def _remove(members: Any, keys: Trail, named: Mapping[str, Any]) -> None:
+    """Removes from a mapping that a decoder has made, of any kind and at any depth, what has keys in ``named``."""
+    for key, value in list(members.items()):
         inner_keys = (*keys, key)
-        if str(Keys(inner_keys)) in named:
-            continue
-        kept = _without(value, inner_keys, named) if type(value) is dict else value
-        if type(value) is not dict or kept or not value:
-            made[key] = kept
-    return made
+        is_removed = str(Keys(inner_keys)) in named
+        if not is_removed and isinstance(value, Mapping) and value:
+            _remove(value, inner_keys, named)
+            is_removed = not value
+        if is_removed:
+            _delete(members, key, value)
+
+
+def _delete(members: Any, key: Any, value: Any) -> None:
+    """Deletes an item, and the attribute that mirrors it, as the decoder has set them: without the class's methods."""
+    if isinstance(members, collections.UserDict):
+        del members.data[key]
+        return
+    base = collections.OrderedDict if isinstance(members, collections.OrderedDict) else dict
+    base.__delitem__(members, key)
+    attributes = getattr(members, "__dict__", {})
+    if type(key) is str and attributes.get(key, _MISSING) is value:
+        del attributes[key]
 
 
 _MISSING: Any = object()
@@ -305,8 +316,7 @@ class Restoring:
         self.unexpected = [keys for keys in self.unexpected if not any(
             str(Keys(keys[:n])) in claims["used"] for n in range(1, len(keys) + 1))]
         for place, keys in self._into_empty.items():
-            container, key, new = self._puts[place]
-            self._puts[place] = container, key, _without(new, keys, claims["used"])
+            _remove(self._puts[place][2], keys, claims["used"])
 
     def _unused(self, word: Any, keys: Trail) -> Iterator[tuple[Trail, Any]]:
         if keys in self._used:
@@ -375,7 +385,7 @@ class Restoring:
                         status=Status.MISMATCH)
         new = self._decoded(word, keys, value)
         if new is not _MISSING:
-            if type(value) is type(new) is dict and not value:
+            if isinstance(value, Mapping) and isinstance(new, Mapping) and not value:
                 self._into_empty[len(self._puts)] = stored_keys
             if not isinstance(mapping, MutableMapping):
                 raise TypeError(f"{Keys(keys[:-1])}: a {type(mapping).__name__}, which can't be changed, so only "
