@@ -615,6 +615,31 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, state, rename={"/net/m.x": "/net/n.x"})
         self.assertEqual((state["net"]["m"], state["sched"]["last"]), ({"x": 1}, 7))
 
+    def test_rename_tells_keys_of_equal_texts_apart(self):
+        def blank(value):
+            return {key: blank(inner) for key, inner in value.items()} if isinstance(value, dict) else 0
+        rename = {"/r/*": "/q/*"}
+        for saved in ({"a.b": 10, "a": {"b": 20}}, {"a": {"b": 20}, "a.b": 10}, {"1": 10, 1: 20},
+                      {1: 20, "1": {"x": 3}}, {"None": 10, None: 20, "True": 3, True: 5},
+                      {"n": {"1": 1, 1: {"2": 3, 2: 4}}}):
+            libdcp.save(self.dir, 1, {"q": saved}, replace=True)
+            state = {"r": blank(saved)}
+            libdcp.load(self.dir, state, rename=rename)
+            self.assert_same(state, {"r": saved})
+            for key in saved:
+                state = {"r": {key: blank(saved[key])}}
+                libdcp.load(self.dir, state, rename=rename, strict=False)
+                self.assert_same(state, {"r": {key: saved[key]}})
+        libdcp.save(self.dir, 1, {"q": {"a.b": 10, "a": {"b": 20}}}, replace=True)
+        self.assertIn("state['q']['a']['b'] and state['q']['a.b'] would both be /q/a.b",
+                      self.refused({"r": {"x": 0}}, "MISMATCH", rename={"/r/x": "/q/a.b"}))
+        libdcp.save(self.dir, 1, {"q": {1: 20}}, replace=True)
+        self.assertIn("state['r']['1'] and state['r'][1] would both be /q/1",
+                      self.refused({"r": {"1": 0, 1: 0}}, "MISMATCH", rename=rename))
+        state = {"r": {"1": 0}, "s": {"1": 0}}
+        libdcp.load(self.dir, state, rename={**rename, "/s/*": "/q/*"})
+        self.assertEqual(state, {"r": {"1": 20}, "s": {"1": 20}})
+
     # Loaders.
 
     def test_loaders_keep_types_and_arrays(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Set
 from typing import Any
@@ -185,6 +186,17 @@ def _merged(value: Any, more: Mapping[Any, Any]) -> Any:
     return made if type(value) is dict else _of_kind(value, made)
 
 
+def _typed(keys: Trail) -> list[tuple[type, Any]]:
+    """The keys as they are compared: 1, 1.0 and True are different keys."""
+    return [(type(key), key) for key in keys]
+
+
+def _n_alike(one: Trail, other: Trail) -> int:
+    """The number of the last keys that are the same on both sides."""
+    pairs = zip(_typed(one[::-1]), _typed(other[::-1]))
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 class Renamed:
     """Finds where a checkpoint has what the state has under a path.
 
@@ -198,10 +210,15 @@ class Renamed:
         self._decoder = decoder
         self._stored_path = stored_path
         self._stored = stored
-        self._by_path: dict[str, tuple[Trail, Any]] | None = None
+        self._by_path: dict[str, list[tuple[Trail, Any]]] | None = None
+        self._taken: dict[tuple[str, Trail], Trail] = {}  # keys in the state, by their path and what was found
 
     def find(self, keys: Trail) -> tuple[Trail, Any] | None | bool:
-        """The word and its keys; False if it is not renamed; None if the checkpoint has nothing of that name."""
+        """The word and its keys; False if it is not renamed; None if the checkpoint has nothing of that name.
+
+        Raises:
+            libdcp.Error: MISMATCH: keys of equal texts, such as 1 and "1", leave open which value is meant.
+        """
         path = _names.object_path(keys)
         renamed = self._stored_path(path)
         if renamed == path:  # perhaps everything below it is renamed
@@ -215,11 +232,25 @@ class Renamed:
         if self._by_path is None:
             self._by_path = {}
             self._add(self._stored.words, (), self._by_path)
-        return self._by_path.get(renamed)
+        found = self._by_path.get(renamed)
+        if found is None:
+            return None
+        alike = [_n_alike(where, keys) for where, _ in found]
+        best = found[alike.index(max(alike))]
+        if alike.count(max(alike)) > 1:
+            self._refuse(found[0][0], found[1][0], renamed)
+        other = self._taken.setdefault((path, tuple(_typed(best[0]))), keys)
+        if _typed(other) != _typed(keys):
+            self._refuse(other, keys, renamed)
+        return best
 
-    def _add(self, word: Any, keys: Trail, into: dict[str, tuple[Trail, Any]]) -> None:
+    @staticmethod
+    def _refuse(one: Trail, other: Trail, path: str) -> None:
+        raise Error(f"{Keys(one)} and {Keys(other)} would both be {path} in the checkpoint", status=Status.MISMATCH)
+
+    def _add(self, word: Any, keys: Trail, into: dict[str, list[tuple[Trail, Any]]]) -> None:
         if keys:
-            into.setdefault(_names.object_path(keys), (keys, word))
+            into.setdefault(_names.object_path(keys), []).append((keys, word))
         for key, inner in self._stored.children(word, self._decoder) or ():
             self._add(inner, (*keys, key), into)
 
