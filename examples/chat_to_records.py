@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes data of dcp-train's type "records" from chats: token ids, and a mask of those to learn, with the tokenizer and
-the chat template of a Hugging Face folder. Needs transformers, jinja2 and numpy, and pyarrow for parquet (pip install
-transformers jinja2 numpy pyarrow).
+"""Makes data of dcp-train's type "records" from chats, with the tokenizer and the chat template of a Hugging Face
+folder. A record has token ids, and a mask that says which of them the model learns. Needs transformers, jinja2 and
+numpy, and pyarrow for parquet (pip install transformers jinja2 numpy pyarrow).
 
     chat_to_records.py OUT.safetensors CHATS... --tokenizer FOLDER [--held-out SHARE] [--max-tokens N] [--all-tokens]
 
-CHATS are files of JSON lines, or parquet. All rows of a file have one of these forms:
+CHATS are files of JSON lines, or parquet. All rows of a file have the same form, one of these:
 
     messages                        a list of {"role": ..., "content": ...}
     conversations                   a list of {"from": "human|gpt|system", "value": ...}
@@ -135,7 +135,7 @@ def chats(path: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 class LeftOut(Exception):
-    """Why a record is omitted."""
+    """A record is omitted; the text says why."""
 
 
 CHANGED = "whose ids up to an answer, or to its end, change with what follows"
@@ -150,7 +150,7 @@ class Tokenizer:
         if not os.path.isdir(folder):
             fail(f"--tokenizer {folder}: there is no such folder")
         try:
-            import jinja2  # noqa: F401  by which transformers applies templates
+            import jinja2  # noqa: F401  transformers needs it for templates
             import transformers
         except ImportError as e:
             fail(f"needs transformers, jinja2 and numpy ({e}): pip install transformers jinja2 numpy", 3)
@@ -179,7 +179,7 @@ class Tokenizer:
     def apply(self, where: str, messages: list[dict[str, str]], **options: Any) -> Any:
         try:
             return self.tokenizer.apply_chat_template(messages, **options)
-        except Exception as e:  # a template raises any exception
+        except Exception as e:  # a template may raise any exception
             fail(f"{where}: the chat template of {self.folder} does not take it: {' '.join(str(e).split())}")
 
     def question(self) -> str | None:
@@ -188,7 +188,7 @@ class Tokenizer:
         try:
             return str(self.tokenizer.apply_chat_template([{"role": "user", "content": "QUESTION"}], tokenize=False,
                                                           add_generation_prompt=True))
-        except Exception:  # a template raises any exception
+        except Exception:  # a template may raise any exception
             return None
 
     def all_tokens(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
@@ -201,8 +201,8 @@ class Tokenizer:
         return found["input_ids"], bytearray(found["assistant_masks"])
 
     def by_prefixes(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
-        """An answer is the difference between the chat up to the answer's header and the chat up to its end, if the
-        whole chat begins with both."""
+        """Applies the template to the chat up to each answer's header, and up to that answer's end. The tokens that
+        the second result has after the first are the answer. Each result must be the beginning of the next one."""
         answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
         if answers[:1] == [0]:
             raise LeftOut("that begin with the assistant, so that no prefix ends at its header")
@@ -226,8 +226,8 @@ class Tokenizer:
         return ids[-1], mask
 
     def check_header(self, where: str, answer: str, content: str) -> None:
-        """Checks a template that does not know add_generation_prompt: it must write no header before the answer,
-        because the model would learn the header, too."""
+        """Checks a template that does not know add_generation_prompt: it must not write a header before the answer, or
+        the model would learn the header, too."""
         if "add_generation_prompt" not in self.template and not answer.strip().startswith(content.strip()):
             fail(f"{where}: the chat template of {self.folder} writes a header before the assistant's content, but "
                  f"not for add_generation_prompt, so the two cannot be told apart: {REMEDY}")
@@ -279,7 +279,7 @@ class Records:
 
 
 def quoted(text: str) -> str:
-    """Quotes a text for bash, in one line."""
+    """Quotes a text for bash, on one line."""
     for written, meant in ("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"):
         text = text.replace(written, meant)
     return f"$'{text}'"

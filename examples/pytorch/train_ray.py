@@ -1,5 +1,5 @@
-"""Trains under Ray Train, which restarts its workers after a failure; with a different number of --workers, it
-continues where it was.
+"""Trains under Ray Train, which restarts the workers after a failure. If the program is started again, even with a
+different number of --workers, it continues where it was.
 
     python train_ray.py DIRECTORY --workers 4
 """
@@ -29,7 +29,7 @@ def main() -> None:
     parser = options("Trains a vision transformer on digits, by Ray Train.", "ray_libdcp")
     parser.add_argument("--workers", type=int, default=4)
     given = parser.parse_args()
-    given.directory = os.path.abspath(given.directory)  # the directory of a run of Ray: storage_path/name
+    given.directory = os.path.abspath(given.directory)  # Ray's directory for a run: storage_path/name
     ray.init(num_cpus=given.workers + 1)
     storage, name = os.path.split(given.directory)
     result = TorchTrainer(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes an exported voice say the texts that it learned, in PyTorch (talker_model.py), and reports whether it computes
-the losses of dcp-train and says the recordings' codes; exits with 1 if not. The stand-in codec makes sound from the
-codes.
+"""Makes an exported voice say the texts that it learned, in PyTorch (talker_model.py). Reports whether PyTorch computes
+the same losses as dcp-train, and whether the voice says exactly the codes of the recordings; exits with 1 if not. The
+stand-in codec makes sound from the codes.
 
     speak.py EXPORT RECORDS METRICS SOUNDS
 
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends it without a traceback
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the program without a traceback
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import stand_in  # noqa: E402
 import talker_model  # noqa: E402

@@ -1,6 +1,6 @@
-/* Declarations that the files of the CPU backend share. Each file contains functions of the struct
- * in kernels/kernels.h. For each group of these functions it contains a function that sets their
- * pointers: norm.c contains cpu_norm_fill and cpu_loss_fill. */
+/* Declarations that the files of the CPU backend share. The files implement the functions of the
+ * struct in kernels/kernels.h, in groups. Each group has a function that sets the group's pointers
+ * in the struct: norm.c, for example, contains cpu_norm_fill and cpu_loss_fill. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,8 +12,8 @@ typedef struct cpu_bf16 cpu_bf16;
 typedef struct cpu_state {
     char description[64];
     bool product_failed;
-    cpu_bf16 *bf16; /* NULL if the processor has no products of bf16 */
-    float *wide;    /* if bf16 is NULL: widened operands of products */
+    cpu_bf16 *bf16; /* NULL if the processor cannot multiply bf16 */
+    float *wide;    /* if bf16 is NULL: room for widened operands */
     size_t wide_elems;
 } cpu_state;
 
@@ -30,7 +30,7 @@ void cpu_matmul_run(kernels *k, const cpu_product *p, const float *a, const floa
 void cpu_matmul_describe(char *text, size_t size);
 void cpu_matmul_fail(kernels *k);
 
-/* Returns NULL if the processor has no instructions for products of bf16, or if out of memory. */
+/* Returns NULL if the processor has no instructions that multiply bf16, or if memory runs out. */
 cpu_bf16 *cpu_bf16_open(void);
 void cpu_bf16_close(cpu_bf16 *b);
 

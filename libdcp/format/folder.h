@@ -26,9 +26,9 @@ uint64_t format_list_newest_below(const dcp_step *steps, size_t n, uint64_t limi
 int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n, uint64_t limit,
                                 uint64_t *next, dcp_error *err);
 
-/* Writes the end of the message that says that no step exists. If steps in `dir` were set aside by
- * a run that went back and has saved nothing since, the text names the newest of these steps and
- * how to continue from it; otherwise the text is "". */
+/* Writes the end of the message that no step exists. If steps in `dir` were set aside by a
+ * run that went back and has saved nothing since, the text names the newest of these steps and how
+ * to continue from it; otherwise the text is "". */
 void format_list_describe_set_aside(const char *dir, char *text, size_t size);
 
 /* Writes "step-00000120", preceded by `prefix` ("", ".tmp-", ".abandoned-"), into name[64]. */
@@ -47,15 +47,15 @@ int format_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *ste
  * cannot be looked up counts neither as present nor as missing: the status is DCP_ERR_IO or
  * DCP_ERR_NO_MEMORY (io/entries.h). */
 
-/* Finds layout and number of files of a step's folder. Returns DCP_ERR_CORRUPT if a file is
+/* Finds the layout and the number of files of a step's folder. Returns DCP_ERR_CORRUPT if a file is
  * missing, DCP_ERR_NOT_FOUND if the folder is missing. */
 int format_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err);
 
 /* Returns the path of file i of n, malloc'd; NULL: out of memory. */
 char *format_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n);
 
-/* Returns DCP_ERR_CORRUPT if nothing has the name of file i of n. Whether it is a valid file is
- * determined when it is opened. */
+/* Returns DCP_ERR_CORRUPT if the folder has no entry with the name of file i of n. Does not check
+ * that the entry is a valid file: opening it does. */
 int format_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
                              dcp_error *err);
 

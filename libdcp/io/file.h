@@ -28,7 +28,7 @@ typedef struct io_file {
 } io_file;
 
 /* Creates `path`, which must not exist, with `bytes` zeros. Reserves space if the file system can,
- * so DCP_ERR_NO_SPACE is returned before any data move. */
+ * so DCP_ERR_NO_SPACE is returned before any data is written. */
 int io_create(const char *path, uint64_t bytes, dcp_error *err);
 
 /* Opens a regular file (access: O_RDONLY or O_WRONLY). Returns DCP_ERR_CORRUPT for symbolic links,
@@ -69,8 +69,8 @@ void io_close(io_file *file);
 void io_identify(int fd, uint64_t identity[4]);
 
 /* Returns true if nothing else refers to the file that is open for writing as `fd`: it has one
- * name, and no other process on any machine has it open. Also returns false if that can't be
- * determined. */
+ * name, and no other process on any machine has it open. If that can't be determined, returns
+ * false. */
 bool io_is_alone(int fd);
 
 /* Reads all bytes through the page cache. Returns DCP_ERR_CORRUPT if the file ends earlier. */
@@ -88,8 +88,8 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
  * range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
 
-/* Returns true if this errno means that io_clone will fail for all files in the two files'
- * folders. */
+/* Returns true if this errno means that io_clone will fail for all other files in the two
+ * files' folders, too. */
 bool io_clone_is_refused(int error);
 
 /* Reserves space for a range inside the file if the file system can. Returns 0, or -1 with

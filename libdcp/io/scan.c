@@ -21,7 +21,7 @@ typedef struct run {
     io_queue *queue;       /* the caller's */
     uint64_t next, end;    /* this rank's chunks; the threads share `next` */
     uint64_t done;         /* bytes read by all threads */
-    int failed;            /* a thread has failed, so all threads end */
+    int failed;            /* a thread has failed, so all threads stop */
     pthread_mutex_t lock;  /* for the next two members */
     int status;
     dcp_error error;

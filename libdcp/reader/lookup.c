@@ -55,8 +55,9 @@ void reader_alltoall_free(reader_alltoall *alltoall) {
     *alltoall = (reader_alltoall){0};
 }
 
-/* Rows are sorted by path, so a path is found by binary search. A tensor's further boxes can be far
- * from its first one: "/a-b" is between "/a" and "/a@1". */
+/* Rows are sorted by path, so a path is found by binary search. The rows of a tensor need not be
+ * adjacent: its first box has its path, "/a", and its second box "/a@1"; the row of another
+ * tensor, "/a-b", is between them. */
 
 enum { STRIDE = 16 }; /* the place in the blocks table is stored for every 16th row */
 

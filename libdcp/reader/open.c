@@ -97,7 +97,7 @@ static int hold_folder(dcp_checkpoint *ckpt, const char *folder, bool locks, dcp
                         "its store's writer is removing it, and has locked about.json");
 }
 
-/* Makes the files of the folder, with their paths. */
+/* Allocates ckpt's list of the folder's files, and sets their paths. */
 static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_error *err) {
     int status = reader_checkpoint_make_files(ckpt, n, err);
     for (size_t i = 0; i < n && !status; i++) {

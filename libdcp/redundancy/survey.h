@@ -43,8 +43,8 @@ typedef struct redundancy_survey {
     size_t n_found;
     survey_shard *shards; /* [world] */
     survey_place *files;  /* [2 * world] */
-    comm_stop stop;       /* for this rank's reading while the survey is opened */
-    /* the failure of the first file that could not be read; status DCP_OK: none */
+    comm_stop stop;       /* can cancel this rank's reading in redundancy_survey_open */
+    /* the error of the first file that could not be read; status DCP_OK: all could be read */
     dcp_error unread;
 } redundancy_survey;
 
@@ -57,8 +57,8 @@ void redundancy_survey_group(const redundancy_survey *s, int leader, code_group 
 void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
                               parity_header *out);
 
-/* Looks for the files of one step on all ranks. The number of ranks may differ from the number of
- * ranks of the save. Collective.
+/* Looks for the files of one step on all ranks. There may be more or fewer ranks than there were
+ * at the save. Collective.
  *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; n may be 0. A folder that
  *               does not exist counts as empty. Copied. Ranks of a node may name the same folders.

@@ -1,4 +1,4 @@
-/* The common beginning of the public calls that save. */
+/* How the public calls that save begin. */
 #pragma once
 
 #include "save/request.h"

@@ -82,8 +82,8 @@ static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
     return status;
 }
 
-/* Gives the step its name back after a failure. If the store has been lost, the rename fails and
- * the next writer does this. */
+/* Gives the step its name back after a failure. If this writer has lost the store, the rename
+ * fails, and the next writer does this. */
 static void give_back(const dcp_store *store, removal *r) {
     if (!r->is_aside || renameat(store->dir_fd, r->aside, store->dir_fd, r->name)) return;
     store_sync(store, NULL);
@@ -169,7 +169,7 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
 /* Making room. A step's turn is its place in the order of removal. Each leader finds the lowest
  * turn in its own directory; the step with the lowest turn of all is removed on all nodes. */
 
-#define STANDS ((uint64_t)1 << 63) /* set for steps that are not set aside: they go last */
+#define STANDS ((uint64_t)1 << 63) /* in the turn of a step that is not set aside: it goes last */
 #define NO_TURN UINT64_MAX
 
 /* Returns the step's turn, or NO_TURN if it must remain. `newest` is the newest step that all nodes

@@ -199,7 +199,7 @@ static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, c
 static int make_plan(const launch *job, dcp_checkpoint *ckpt, export_settings *what,
                      export_contents *contents) {
     const char *left_out = NULL;
-    /* Without a configuration, wrappers' parts stay in the names. */
+    /* Without a configuration, the parts that PyTorch's wrappers add to names are kept. */
     json_t *config = export_contents_config(ckpt);
     int status = launch_worst(job, export_contents_find_names(ckpt, config != NULL, &what->names));
     json_decref(config);

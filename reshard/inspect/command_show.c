@@ -212,7 +212,7 @@ static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, boo
     return status;
 }
 
-/* Writes to glob[] the glob without the slice. Returns false if the text is not a glob. */
+/* Writes the glob without the slice to glob[]. Returns false if the text is not a glob. */
 static bool split_glob(const char *text, char *glob, size_t size, const char **slice) {
     const char *bracket = strrchr(text, '[');
     const size_t length = strlen(text);

@@ -11,8 +11,8 @@
 
 #include "programs/json_read.h"
 
-/* Returns the directory that an override specifies: the value of a JSON string, otherwise the
- * characters themselves. */
+/* Returns the directory that an override specifies: the value of the text if that is a JSON string,
+ * otherwise the text itself. */
 static json_t *dir_of_override(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
     if (json_is_string(value)) return value;
@@ -88,7 +88,7 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     add(dirs, watch ? watch : json_string_value(f.dir));
     const json_t *store;
     size_t i;
-    if (dirs->n) /* without a directory, the file is not a configuration */
+    if (dirs->n) /* if there is no directory, no configuration could be read */
         json_array_foreach(f.stores, i, store) {
             const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));

@@ -49,7 +49,7 @@ static void duration_text(double seconds, char *text, size_t size) {
 }
 
 /* The parts of a line, in their order. by_importance determines which of them are shown if there is
- * not room for all. */
+ * no room for all. */
 enum { STEP, LOSS, NORM, RATE, SPEED, SECONDS, LEFT, UTILIZATION, MEMORY, SAVES, UNEVEN, PARTS };
 static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECONDS, NORM,
                                          RATE, UTILIZATION, MEMORY, SAVES, UNEVEN};
@@ -102,7 +102,7 @@ static void add_step(report_console *c, const report_values *v) {
     c->seconds += v->step_s;
     c->trained_s += trained_s;
     c->tokens += v->tokens_per_s * trained_s;
-    /* the first step warms up, so the mean begins with the second */
+    /* the first step is a warm-up, so the mean begins with the second */
     if (++c->seen <= 2)
         c->step_s = v->step_s;
     else

@@ -32,8 +32,7 @@ static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t tok
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
-/* visible_from: the end of the keys that a position sees. first_visible: the first of these
- * keys. */
+/* A position sees the keys from first_visible up to, but not including, visible_from. */
 static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
 }

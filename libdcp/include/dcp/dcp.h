@@ -11,13 +11,13 @@
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
  * success. NULL for a required object or output is DCP_ERR_ARG. Functions that return no status
  * return 0 or NULL in that case, except dcp_comm_rank and dcp_comm_size, which return DCP_ERR_ARG.
- * Structs of options, reports and tables of functions begin with their size and are initialized
- * with DCP_..._INIT (dcp/size.h); all other structs never change. A function that is described as
- * "collective" must be called by every rank of the communicator, in the same order as other such
- * functions. It returns the same status on all ranks, even if only one of them failed, and never
- * leaves a rank waiting. The library never prints, exits or aborts. It keeps no global state:
- * different threads may use different objects, but two threads must not use one object at the same
- * time. Any number of threads may read one checkpoint: see dcp_checkpoint_read.
+ * Structs for options, for reports and for tables of functions begin with their size and are
+ * initialized with DCP_..._INIT (dcp/size.h); all other structs never change. A function that is
+ * described as "collective" must be called by every rank of the communicator, in the same order as
+ * other such functions. It returns the same status on all ranks, even if only one of them failed,
+ * and never leaves a rank waiting. The library never prints, exits or aborts. It keeps no global
+ * state: different threads may use different objects, but two threads must not use one object at
+ * the same time. Any number of threads may read one checkpoint: see dcp_checkpoint_read.
  *
  * Paths are file system paths. A path that begins with a scheme and // (scheme://...) is refused
  * with DCP_ERR_UNSUPPORTED wherever a directory, a step or a file is expected. If a directory

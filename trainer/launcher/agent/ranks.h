@@ -23,22 +23,23 @@ typedef struct launcher_rank_report {
     uint32_t phase, told;
 } launcher_rank_report;
 
-/* Makes the board and the file for reasons, which exist as long as this process. Without memory for
- * them, ranks report nothing. */
+/* Makes the board and the file for reasons, which exist as long as this process. If memory is
+ * lacking, ranks report nothing. */
 void launcher_board_open(launcher_board *board);
 /* Sets DCP_RUN_BOARD and DCP_RUN_REASON. To be called in the process that is about to start the
  * ranks; `agent` is the pid of the process that holds the files. */
 void launcher_board_set(const launcher_board *board, int agent);
 
-/* Returns the entry of a rank; all zero without a board. */
+/* Returns the entry of a rank; all zero if there is no board. */
 launcher_rank_report launcher_board_read(const launcher_board *board, int rank);
-/* Reads an entry of the message `board`. Returns 0, or -1 if it is malformed. */
+/* Reads one rank's entry, taken from a message of kind "board". Returns 0, or -1 if the entry is
+ * malformed. */
 int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report *seen);
 
 /* Returns the first line of the reason, "" if there is none. The caller frees it. */
 char *launcher_board_reason(const launcher_board *board);
 
-/* These functions write requests to the ranks of this host on the board. */
+/* These functions put a request on the board, for all ranks of this host. */
 void launcher_board_request_save(launcher_board *board, uint64_t number);
 void launcher_board_request_end(launcher_board *board, ranks_end_request how);
 
@@ -53,9 +54,9 @@ typedef struct launcher_local_ranks {
     launcher_local_rank *at;
     size_t n;
     const char *variable; /* the environment variable with a rank's number */
-    int ends_fd;          /* epoll descriptor of all pidfds; readable once one has ended */
+    int ends_fd;          /* epoll descriptor of all pidfds; readable once a rank has ended */
     int signal_new;       /* the signal for ranks that appear later; 0: none */
-    bool launched;        /* some process of a rank has been seen */
+    bool launched;        /* a rank, or a process that a rank left behind, has been seen */
 } launcher_local_ranks;
 
 /* Returns 0, or -1 with errno. `variable` remains the caller's. */

@@ -15,12 +15,12 @@ from . import _arrays
 from ._capi import lib
 from .checkpoint import parts_of
 
-_RUN_BYTES = 64 << 10  # shorter runs that lie apart in the file are read with all that lies between
-BITS = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "c16"}  # a type of numpy's and torch's, by its number of bytes
+_RUN_BYTES = 64 << 10  # shorter runs that lie apart in the file are read together with what lies between
+BITS = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "c16"}  # for each size in bytes: a type that numpy and torch have
 
 
 class Stored(NamedTuple):
-    """A tensor of the files."""
+    """What the files say about a tensor."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Folder:
     """The tensors of a Hugging Face folder, of a .safetensors file, or of an index with its files.
 
     Raises:
-        libdcp.Error: NOT_FOUND; CORRUPT or UNSUPPORTED, with what is wrong and where.
+        libdcp.Error: NOT_FOUND; CORRUPT or UNSUPPORTED, whose message says what is wrong and where.
     """
 
     def __init__(self, path: str) -> None:
@@ -47,19 +47,19 @@ class Folder:
 
     def boxes(self, name: str, start: Sequence[int], count: Sequence[int],
               ) -> Iterator[tuple[Sequence[int], npt.NDArray[Any]]]:
-        """The elements of a box as arrays of their bits, each with its start, in bounded memory."""
+        """Yields a box in parts of bounded size: each part's start, and an array of its elements' bits."""
         shape = self.tensors[name].shape
         size = _arrays.n_bytes(_arrays.DTYPES[self.tensors[name].dtype - 1], ())
         if 0 in count:
             return
-        spread = -(-prod(shape[1:]) // prod(count[1:]))  # bytes that are read for one that is needed
+        spread = -(-prod(shape[1:]) // prod(count[1:]))  # bytes read per byte needed
         for first, n in parts_of(start, count, size * spread):
             yield first, self._box(name, size, first, n)
 
     def _box(self, name: str, size: int, start: Sequence[int], count: Sequence[int]) -> npt.NDArray[Any]:
         shape = self.tensors[name].shape
         strides = [size * prod(shape[d + 1:]) for d in range(len(shape))]
-        inner = next((d for d in reversed(range(len(shape))) if count[d] != shape[d]), 0)  # the rest is dense
+        inner = next((d for d in reversed(range(len(shape))) if count[d] != shape[d]), 0)  # those after it are whole
         run = size * prod(count[inner:])
         if run == size * prod(count) or run >= _RUN_BYTES:
             found = np.empty(tuple(count), BITS[size])
@@ -73,7 +73,7 @@ class Folder:
         return np.ndarray(tuple(count), BITS[size], raw, strides=tuple(strides))
 
     def read_into(self, name: str, offset: int, into: memoryview) -> None:
-        """Fills memory with a tensor's bytes that begin at ``offset``."""
+        """Fills ``into`` with a tensor's bytes from ``offset`` on."""
         self._read(name, offset, into.nbytes, c.addressof(c.c_char.from_buffer(into)))
 
     def _read(self, name: str, at: int, n: int, address: int) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 torch: Any = importlib.import_module("torch")
 _data: Any = importlib.import_module("accelerate.data_loader")
 
-_SUPPORTED = ("NO", "FSDP")  # and MULTI_...
-_ROOM = 1 << 16  # bytes of a data loader's state
+_SUPPORTED = ("NO", "FSDP")  # and all that begin with MULTI_
+_ROOM = 1 << 16  # bytes reserved for a data loader's state
 
 
 class _Loader(Loader):
@@ -38,7 +38,7 @@ class _Loader(Loader):
 
 
 class _Epoch:
-    """The epoch that a data loader is in, or, after its last batch, the next one; and its sampler's seed or generator."""
+    """The epoch of a data loader (the next one, after its last batch), and its sampler's seed or generator."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -61,7 +61,7 @@ class _Epoch:
 
 
 class _States:
-    """What replaces the methods of an accelerator."""
+    """The methods that replace those of an accelerator."""
 
     def __init__(self, accelerator: Any, steps: Steps, reshard: Reshard | None) -> None:
         self._accelerator = accelerator
@@ -124,9 +124,9 @@ class _States:
         """Replaces :meth:`accelerate.Accelerator.load_state`.
 
         Args:
-            input_dir: its last number is the step's; None: the newest step. accelerate's own folder: loaded by
+            input_dir: its last number is the step's; None: the newest step. A folder that accelerate wrote is loaded by
                 accelerate.
-            load_kwargs: for accelerate's own folders.
+            load_kwargs: only for folders that accelerate wrote.
         """
         if input_dir is not None and _is_own(input_dir):
             self._load_own(input_dir, load_kwargs, **unknown)
@@ -157,7 +157,7 @@ def _refuse(unknown: Mapping[str, Any]) -> None:
 
 
 def _number(path: str) -> int:
-    """The step that a folder's name means, such as checkpoint_3 or step-00000003."""
+    """The number of the step in a folder's name, such as checkpoint_3 or step-00000003."""
     found = re.search(r"(\d+)\D*$", os.path.basename(os.path.normpath(path)))
     if found is None:
         raise ValueError(f"{path}: libdcp's steps have numbers: name the folder checkpoint_3, for example, or no folder")
@@ -173,23 +173,24 @@ def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, s
              copy_bytes: int | None = None, reshard: Reshard | None = None, **options: Unpack[SaveKeywords]) -> None:
     """Makes an accelerator's ``save_state``, ``load_state`` and ``end_training`` use a store.
 
-    A step has what accelerate's folders have, in sections with the names of accelerate's files: ``/model/<parameter>``,
-    ``/optimizer/<moment>/<parameter>``, for a second model ``/model_1``, and so on; schedulers, the scaler, objects of
-    ``register_for_checkpointing`` and each rank's generators of random numbers. For each data loader, a step has the
-    epoch, the sampler's seed or generator, and, if the loader is stateful, its state. A step loads on any number of
-    ranks, with FSDP2, DDP or in one process; nothing is pickled.
+    A step contains what accelerate's folders contain: models, optimizers, schedulers, the scaler, objects of
+    ``register_for_checkpointing`` and each rank's random number generators. Its sections have the names of accelerate's
+    files: ``/model/<parameter>``, ``/optimizer/<moment>/<parameter>``, for a second model ``/model_1``, and so on. For
+    each data loader, a step has the epoch, the sampler's seed or generator, and, if the loader is stateful, its state.
+    A step loads on any number of ranks, with FSDP2, DDP or in one process; nothing is pickled.
 
-    As with accelerate, a program calls ``skip_first_batches`` to skip those batches of an epoch that were used. These
-    are the same batches as before only with ``DataLoaderConfiguration(use_seedable_sampler=True)``; on a different
-    number of ranks, this option is needed even at the beginning of an epoch. A learning rate continues on a different
-    number of ranks only with ``Accelerator(step_scheduler_with_optimizer=False)``, since schedulers count the steps of
-    all processes by default. With ``use_stateful_dataloader=True`` as well as ``use_seedable_sampler=True``, an epoch
-    of a map-style dataset continues on any number of ranks. If the total batch size is the same, so are the batches;
-    otherwise fewer samples than one total batch come again.
+    As with accelerate, a program calls ``skip_first_batches`` to skip the batches of an epoch that were already used.
+    Without ``DataLoaderConfiguration(use_seedable_sampler=True)``, it may skip others, because the order of the samples
+    changes. On a different number of ranks, this option is needed even if the program continues at the beginning of an
+    epoch. A learning rate schedule continues on a different number of ranks only with
+    ``Accelerator(step_scheduler_with_optimizer=False)``, since schedulers count the steps of all processes by default.
+    With ``use_stateful_dataloader=True`` as well as ``use_seedable_sampler=True``, an epoch of a map-style dataset
+    continues on any number of ranks. If the total batch size is the same, so are the batches; otherwise some samples
+    are used twice, but fewer than one total batch has.
 
-    A step's number is ``ProjectConfiguration.iteration``, or the last number in ``output_dir``. A save, even one that
-    fails, or a load sets ``iteration`` to the number after that of its step. With ``automatic_checkpoint_naming``,
-    ``total_limit`` is how many steps remain. A load without ``input_dir`` takes the newest step that is not damaged.
+    A step's number is ``ProjectConfiguration.iteration``, or the last number in ``output_dir``. A load sets
+    ``iteration`` to the number after that of the loaded step. With ``automatic_checkpoint_naming``, ``total_limit`` is
+    how many steps are kept. A load without ``input_dir`` takes the newest step that is not damaged.
 
     Args:
         store_or_dir: a directory of steps, opened at the first save or load; or a list of :class:`libdcp.Tier`,
