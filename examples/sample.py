@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Continues a text with the model of a checkpoint, using the checkpoint's tokenizer.json: the text is converted to
 token ids, dcp-train --sample --ids continues them, and its output is converted back to text. Needs the package
-tokenizers (pip install tokenizers), and the programs of libdcp on the PATH, or where they were built or installed with
-this file.
+tokenizers (pip install tokenizers), and libdcp's programs: on the PATH, in build/bin of this source tree, or installed
+together with this file.
 
     sample.py CKPT TEXT [--tokens N] [--temperature T] [--seed S] [--tokenizer FOLDER]
 
@@ -47,8 +47,8 @@ def carried(ckpt):
 
 
 def encode(tokenizer, text):
-    """The ids of a text that is to be continued. Omits what the tokenizer appends. Includes what the tokenizer puts
-    before a text exactly once, even if the text already begins with it, for example because of a chat template."""
+    """The ids of a text that is to be continued. Omits what the tokenizer appends. What the tokenizer puts before a
+    text is included exactly once, even if the text already begins with it, for example because of a chat template."""
     mask = tokenizer.encode(text or "a").special_tokens_mask
     before, after = (len(list(itertools.takewhile(bool, side))) for side in (mask, mask[::-1]))
     ids = tokenizer.encode(text).ids

@@ -209,15 +209,16 @@ void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t s
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
-/* A sum over the boxes determines whether they cover a tensor exactly once, without comparing
- * pairs. The indicator function of a box is 1 at its elements and 0 elsewhere. Boxes cover the
- * tensor exactly once if their indicator functions add up to the tensor's. An indicator function is
- * determined by its differences along all dimensions, which are +1 or -1 at the corners of the box
- * and 0 elsewhere. Given a number x(d, i) for each coordinate i of each dimension d, the sum over
- * the corners is the product over d of x(d, start) - x(d, end). The sum of the boxes' products
- * minus the tensor's product is a polynomial in these numbers, of degree at most 8. It is zero if
- * the boxes cover the tensor exactly once. Otherwise it is zero at random numbers modulo a prime p
- * with a probability of at most 8 / p; p is 2^61 - 1.
+/* A sum over the boxes shows whether they cover a tensor exactly once; no pairs are compared. The
+ * indicator function of a box is 1 at its elements and 0 elsewhere. Boxes cover the tensor exactly
+ * once if their indicator functions add up to the tensor's. An indicator function is determined by
+ * its differences along all dimensions, which are +1 or -1 at the corners of the box and 0
+ * elsewhere. Let there be a number x(d, i) for each coordinate i of each dimension d. If each
+ * corner's difference is multiplied by its coordinates' numbers, the sum over the corners is the
+ * product over d of x(d, start) - x(d, end). The sum of the boxes' products minus the tensor's
+ * product is a polynomial in these numbers, of degree at most 8. It is zero if the boxes cover the
+ * tensor exactly once. Otherwise it is zero at random numbers modulo a prime p with a probability
+ * of at most 8 / p; p is 2^61 - 1.
  *
  * If boxes do not cover the tensor exactly once, find_overlap searches for a pair that overlaps.
  * The boxes are sorted by their start on the dimension that is cut finest, so each is compared only

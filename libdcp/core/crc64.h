@@ -13,14 +13,16 @@
 /* Returns the CRC-64/XZ of the data; for "123456789" that is 0x995dc9bbdf1939fa. */
 uint64_t core_crc64(const void *data, uint64_t bytes);
 
-/* Returns the raw form of the bytes that gave `raw`, followed by data. Start with raw = 0. */
+/* Returns the raw form of a message followed by the data. raw: the raw form of the message; 0 if it
+ * is empty. */
 uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
 /* Like core_crc64_raw, but also copies the data to `to` in the same pass. On x86-64, all but short
  * copies bypass the processor's cache, as core_nontemporal_copy does. */
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes);
 
-/* Returns the raw form of the bytes that gave `raw`, followed by `count` zero bytes. */
+/* Returns the raw form of a message followed by `count` zero bytes. raw: the raw form of the
+ * message. */
 uint64_t core_crc64_shift(uint64_t raw, uint64_t count);
 
 /* Convert between the raw form of a message of `bytes` bytes and its CRC-64/XZ. */

@@ -1,5 +1,5 @@
-/* Writes, recognises and lists the names of steps. Only a name that is exactly what this library
- * writes counts, so a step has one name, and nothing else in the directory is mistaken for a
+/* Writes, recognises and lists the names of steps. A name counts only if it is exactly what this
+ * library writes, so a step has one name, and nothing else in the directory is mistaken for a
  * step. */
 #include "format/folder.h"
 

@@ -50,7 +50,7 @@ static int find_newest(const char *dir, char *folder, dcp_error *err) {
     return status;
 }
 
-/* Finds the step's folder that `path` refers to. */
+/* Finds the folder of the step that `path` refers to. */
 static int resolve(const char *path, char *folder, dcp_error *err) {
     struct stat st;
     size_t n;
@@ -97,7 +97,7 @@ static int hold_folder(dcp_checkpoint *ckpt, const char *folder, bool locks, dcp
                         "its store's writer is removing it, and has locked about.json");
 }
 
-/* Allocates ckpt's list of the folder's files, and sets their paths. */
+/* Allocates the checkpoint's list of its n files, and sets their paths. */
 static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_error *err) {
     int status = reader_checkpoint_make_files(ckpt, n, err);
     for (size_t i = 0; i < n && !status; i++) {
@@ -210,8 +210,8 @@ static int take_found(dcp_checkpoint *ckpt, const comm_buffer *message, const fo
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Collective; called when opening has ended with `status`, which this function returns unless it
- * fails itself. Sets *moved to true if the step is gone on some rank, so the ranks have to search
+/* Collective; called at the end of opening, with its status. Returns this status unless it fails
+ * itself. Sets *moved to true if the step is gone on some rank, so the ranks have to search
  * again. `ckpt` is NULL on a rank that lacked memory. */
 static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
                                dcp_error *err) {

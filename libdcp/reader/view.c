@@ -173,8 +173,8 @@ static int take_answers(const dcp_checkpoint *ckpt, comm_buffer *answers, reader
     return take_rows(ckpt, begin, end, view, err);
 }
 
-/* Makes the sent message the received one: a rank that has copies of all rows answers its own
- * requests. */
+/* Moves this rank's message to itself from the sent ones to the received ones. A rank that has
+ * copies of all rows answers its own requests in this way. */
 static void keep_message(const dcp_checkpoint *ckpt, reader_alltoall *alltoall) {
     alltoall->in = alltoall->out;
     alltoall->out = (comm_buffer){0};
@@ -287,8 +287,8 @@ void reader_view_free(reader_view *view) {
 }
 
 /* The result of a look-up, kept until the close. If several threads look up the same datasets at
- * the same time, the first result is kept. There is no lock, because a child of fork could find a
- * lock held by a thread that it does not have. */
+ * the same time, the first result is kept. There is no lock: in a process made by fork, it
+ * could be held forever by a thread that exists only in the parent. */
 typedef struct reader_memory {
     struct reader_memory *before;
     void *datasets, *words;

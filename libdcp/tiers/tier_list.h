@@ -27,7 +27,7 @@ typedef struct tier {
      * pinned. */
     uint64_t intact, unread;
     bool intact_pending, unread_pending;
-    bool is_marked;            /* the caller marked `intact`; not yet checked whether it exists */
+    bool is_marked;            /* the caller marked `intact`; its existence is not yet checked */
     struct tiers_drain *drain; /* the filling of the store; NULL: it is not being filled */
 } tier;
 
@@ -94,8 +94,7 @@ bool tiers_is_overdue(const dcp_tiers *tiers, const tier *t);
 /* Records the status of a save of `step` into the tier. */
 void tiers_record_save(tier *t, uint64_t step, int status);
 
-/* Records that the tier did not get the step, because the save from which it was to be filled
- * failed. */
+/* Records that the tier did not get the step: it was to be filled from a save, but that failed. */
 void tiers_record_missed(tier *t, uint64_t step);
 
 /* Records that the tier's copy of the step is intact. From now on `keep` does not remove it. */
@@ -105,9 +104,11 @@ void tiers_record_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
  * marks of those that their stores don't have. No save may be in flight. */
 int tiers_check_marks(dcp_tiers *tiers, dcp_error *err);
 
-/* Return one number for the steps that the caller has marked as intact since the last save, and one
- * for the stores that it has requested with dcp_tiers_ask. All ranks must have the same numbers. */
+/* Returns a number that represents the steps that the caller has marked as intact since the last
+ * save. It must be the same on all ranks. */
 uint64_t tiers_marks(const dcp_tiers *tiers);
+/* Returns the stores that the caller has requested with dcp_tiers_ask, one bit per store. They must
+ * be the same on all ranks. */
 uint64_t tiers_requests(const dcp_tiers *tiers);
 
 /* Records that the tier's copy of the step is damaged or lost, so the tier does not have the

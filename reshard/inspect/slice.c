@@ -137,7 +137,7 @@ static int parse_parts(const char *text, inspect_slice *s) {
         if (strncmp(text, "...", 3) == 0 && !skipped) {
             if (parts - 1 > ndim) return -1;
             skipped = 1;
-            d += ndim - (parts - 1); /* the dots' dimensions; d-- offsets d++ */
+            d += ndim - (parts - 1); /* skips what the dots stand for; d-- undoes d++ */
             text += 3;
             d--;
         } else {
@@ -260,7 +260,7 @@ static int read_slice_box(slice_reading *r, const dcp_box *box, dcp_error *err) 
     return DCP_OK;
 }
 
-/* Returns the box at the leading indices `index`. */
+/* Returns the box to read at `index`, which has an index for each leading dimension. */
 static dcp_box box_at(const slice_reading *r, const uint64_t *index) {
     const inspect_slice *s = r->s;
     dcp_box box = {.count = {1}};

@@ -7,7 +7,7 @@
 
 #include "config/findings.h"
 
-/* Removes DeepSpeed's keys, and values "auto", from `tree`, sets dcp-train's corresponding keys,
+/* Removes DeepSpeed's keys and values of "auto" from `tree`. Sets dcp-train's corresponding keys,
  * and adds a report to f. It is an error if `tree` has a key of DeepSpeed and dcp-train's
  * corresponding key with different values. If the command line gave dcp-train's key, DeepSpeed's
  * key is ignored instead. from_line: the tree of the command line's keys; NULL if none. meant:

@@ -358,7 +358,7 @@ static json_t *given_or_default(const config_key *key, const json_t *given) {
     return value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
-/* Adds the key to `f` if its value is not the default, but has no effect because the condition
+/* Adds the key to `f` if its value is not the default but has no effect, because the condition in
  * idle_where holds. */
 static void note_if_idle(const config_key *key, const json_t *given, config_findings *f) {
     char path[CONFIG_PATH_MAX];

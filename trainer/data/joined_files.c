@@ -49,8 +49,8 @@ const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes) {
     return NULL;
 }
 
-/* Returns true if, in each group of `wide` bytes, all bytes after the first `width` are zero.
- * Returns false if all bytes are zero. */
+/* Divides the bytes into groups of `wide` bytes, and returns true if in each group all bytes after
+ * the first `width` are zero. Returns false if all bytes are zero. */
 static bool is_padded(const uint8_t *ids, uint64_t bytes, uint32_t width, uint32_t wide) {
     int some = 0;
     for (uint64_t i = 0; i < bytes - bytes % wide; i++) {

@@ -14,7 +14,7 @@ typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR, INPUT_SPEECH
 /* Hugging Face's names of a family's parts, without ".weight" and ".bias". The two parts that are a
  * single tensor are named in full. NULL: the family has no such part. */
 typedef struct family_names {
-    const char *base; /* the beginning of all names, which files of a base model omit */
+    const char *base; /* the beginning of all names; absent in files of a base model */
     const char *embed, *patches, *final_norm, *head;
     const char *positions, *class_token; /* in full */
     const char *block, *after; /* the beginning of a block's names, before and after its number */
@@ -50,7 +50,7 @@ typedef struct model_config {
     struct speech_config *speech; /* for INPUT_SPEECH, allocated; otherwise NULL */
 } model_config;
 
-/* The members of a talker's configuration in addition to those of a decoder's. A talker's classes
+/* The members that a talker's configuration has in addition to a decoder's. A talker's classes
  * are the values of a frame's first code, and special ids. */
 typedef struct speech_config {
     uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding's width */

@@ -1,4 +1,5 @@
-/* The stages of a model, and of the model inside it, by their numbers. */
+/* Finds the stages of a model by their numbers. If there is an inner model, its stages follow those
+ * of the outer one. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +8,7 @@
 
 /* A stage: its kind and its position. */
 typedef struct stage_place {
-    const model *level; /* the model or the model inside it */
+    const model *level; /* the model itself, or its inner model */
     const stage_kind *kind;
     size_t layer, unit;
     bool is_block;

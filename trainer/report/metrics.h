@@ -52,7 +52,7 @@ typedef struct report_values {
     int ranks;
     uint64_t skipped; /* batches skipped right before this step, because nothing in them counts for
                          the loss */
-    bool evaluated;   /* whether eval_losses and the next three are valid */
+    bool evaluated;   /* whether the members that begin with `eval_` are valid */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is not a classifier */
     bool is_proven;       /* whether state_id is valid */

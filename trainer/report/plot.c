@@ -81,7 +81,7 @@ static size_t axis_thin(const plot_axis *a, const double *x, const double *y, si
             if (y[next] > y[high]) high = next;
         }
         const size_t candidates[] = {i, low < high ? low : high, low < high ? high : low, next - 1};
-        for (int c = 0; c < 4; c++) { /* first and last only at the curve's ends */
+        for (int c = 0; c < 4; c++) { /* i and next - 1 only at the curve's ends */
             const bool is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
             if (!is_edge && (!kept || keep[kept - 1] < candidates[c])) keep[kept++] = candidates[c];
         }
@@ -231,7 +231,7 @@ typedef struct plot_panel {
     series_column column, also; /* `also`: a second curve; SERIES_STEP: none */
     const char *names[2];
     bool from_zero, scatters;
-    double least; /* the least upper end of an axis that begins at zero, to hide noise */
+    double least; /* an axis that begins at zero extends at least to here, to hide noise */
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
@@ -255,7 +255,8 @@ typedef struct plot {
 } plot;
 
 /* Collects the next points of a column from line *at onwards, and advances *at. Stops at a null
- * value, unless the column may lack values, as evaluations may. Returns the number of points. */
+ * value; but in columns that may lack values, such as evaluations, nulls are skipped. Returns the
+ * number of points. */
 static size_t take_run(plot *p, series_column column, size_t *at) {
     size_t n = 0;
     for (; *at < p->data->n; ++*at) {

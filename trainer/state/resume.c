@@ -74,8 +74,8 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* The members of about.json by which a run recognizes its own steps: STATE_LAUNCH, the name of its
- * dcp-run, and STATE_CONFIG, the checksum of its configuration. A member that is "" here is not
+/* The members of about.json by which a run recognizes its own steps: STATE_LAUNCH is the name of
+ * its dcp-run, and STATE_CONFIG the checksum of its configuration. A member that is "" here is not
  * compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
@@ -145,7 +145,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* the older run is finished */
     for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
         if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
-    /* without dcp-run, the user may have named another step because this one cannot be read */
+    /* not without dcp-run: the user may have chosen another step because this one can't be read */
     const bool fails = !is && unread.status && *names.launch;
     status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
@@ -366,7 +366,7 @@ static const char init_takes[] = "give a Hugging Face folder, an intact checkpoi
 static const char resume_takes[] = "give an intact step, or auto";
 
 /* Fails with *why for a key of the configuration. takes: the remedy, which is added to the message
- * if the step or the weights that the key names are missing or damaged. */
+ * if the key's step or weights are missing or damaged. */
 static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
                     dcp_error *err) {
     const bool is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
@@ -461,7 +461,7 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     return status;
 }
 
-/* Checks that the weights that `init` names exist, and that their tensors match the model's. */
+/* Checks that the weights at `init` exist, and that their tensors match the model's. */
 static int check_init(const resume_from *from, dcp_error *err) {
     const char *path = from->c->init;
     int checkpoint = is_checkpoint(path);

@@ -21,7 +21,7 @@ typedef struct dcp_glance {
     int files_here;   /* files of the step in this folder; fewer for a private store's step
                          (dcp/store.h) */
     uint64_t bytes;   /* bytes of the files in this folder */
-    uint64_t tensors; /* number of tensors; for shards from about.json, 0: not known */
+    uint64_t tensors; /* number of tensors, for shards from about.json; 0: not known */
     int ranks;        /* ranks that wrote the step, from about.json; 0: not known */
     int64_t written; /* seconds since 1970, from about.json, or the time of the newest file; -1: not
                         known */
@@ -41,8 +41,8 @@ typedef struct dcp_glance {
  * DCP_ERR_NOT_FOUND: no such folder. */
 DCP_API int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err);
 
-/* A piece of a tensor, which is one dataset of a file: a box, dense, with the checksums in the
- * tables. */
+/* A piece of a tensor: a box, stored densely as one dataset of a file. The checksums are those in
+ * the tables. */
 typedef struct dcp_piece {
     size_t size; /* dcp/size.h */
     dcp_box box;

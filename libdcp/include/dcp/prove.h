@@ -1,5 +1,5 @@
-/* Checksums of a state without saving it: they show whether two runs, two layouts, or memory and a
- * checkpoint hold the same state. */
+/* Checksums of a state without saving it. They show whether two states are the same: for example
+ * those of two runs, or one in memory and one in a checkpoint, whatever their layouts. */
 #ifndef DCP_PROVE_H
 #define DCP_PROVE_H
 
@@ -31,10 +31,10 @@ typedef struct dcp_proof dcp_proof;
  *   options  may be NULL
  *   *out     the same on all ranks; owned by the caller, freed with dcp_proof_destroy
  *
- * Memory: as for the checksums of a save, 4 MiB for boxes with a source function, and 16 MiB of
- * page-locked memory for boxes on a device.
- * DCP_ERR_MISMATCH: as for dcp_save: ranks disagree about a tensor, boxes overlap or leave elements
- * out, or replicas differ.
+ * Memory: what a save uses for its checksums. In addition: 4 MiB if boxes have a source function,
+ * and 16 MiB of page-locked memory if boxes are on a device.
+ * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
+ * differ, as for dcp_save.
  * DCP_ERR_CANCELLED: options->stop. */
 DCP_API int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *options,
                       dcp_proof **out, dcp_error *err);
@@ -45,8 +45,8 @@ DCP_API void dcp_proof_destroy(dcp_proof *proof); /* NULL is ignored */
  * checkpoint is dcp_checkpoint_state_id. */
 DCP_API uint64_t dcp_proof_id(const dcp_proof *proof);
 
-/* Return the number of tensors, and tensor i, bytewise ascending by path. Pointers are valid until
- * the proof is destroyed. */
+/* Return the number of tensors, and tensor i. Tensors are sorted by path, bytewise ascending.
+ * Pointers are valid until the proof is destroyed. */
 DCP_API size_t dcp_proof_tensors(const dcp_proof *proof);
 DCP_API const dcp_tensor *dcp_proof_tensor(const dcp_proof *proof, size_t i);
 /* Returns the CRC-64 of all bytes of tensor i, row-major; 0 for a tensor without elements. The

@@ -102,8 +102,8 @@ def calls_back(owner: object) -> bool:
 
 
 class Failures:
-    """Exceptions of the caller's functions and of signal handlers inside the library, to be raised again after it has
-    returned.
+    """Exceptions that the caller's functions and signal handlers raise while the library is working, to be raised again
+    after it has returned.
 
     Args:
         owner: the object that these functions may not use.
@@ -127,7 +127,7 @@ class Failures:
 
     @property
     def raised(self) -> BaseException | None:
-        """The same exception; unlike :attr:`first`, this does not become final by being read."""
+        """The same exception; but reading this, unlike :attr:`first`, does not make it final."""
         return self._first
 
     def note(self, failure: BaseException | None) -> None:
@@ -150,7 +150,7 @@ class Failures:
         return call
 
     def follow(self, options: Any, progress: Progress | None) -> None:
-        """Makes the library report its progress, and give up, on all ranks, if ``progress`` raises an exception."""
+        """Makes the library report its progress, and give up on all ranks if ``progress`` has raised an exception."""
         if progress:
             options.on_progress = _capi.PROGRESS(self.guard(progress))
             options.stop = _capi.STOP(self._is_over)
@@ -205,7 +205,7 @@ def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engi
 
 
 def copy_bytes(copy: bool, limit: int | None) -> int:
-    """The value for the library, for which 0 means that nothing is copied first."""
+    """The number to pass to the library; 0 means that nothing is copied first."""
     given = _checked.checked("save_async", {"copy": copy, "copy_bytes": limit}, _checked.SAVES)
     limit = given["copy_bytes"]
     if not given["copy"]:

@@ -35,7 +35,7 @@ class Call:
 
     Attributes:
         state: what would have been passed to its __setstate__, or None.
-        items: what would have been set by its __setitem__, or, by number, appended to it.
+        items: the items that its __setitem__ would have set, or those that would have been appended to it, by number.
     """
 
     __slots__ = ("of", "arguments", "state", "items")
@@ -195,7 +195,7 @@ class _Reader:
         if not isinstance(into, dict) or len(values) % 2:
             raise PickleError(f"items are set in {describe(container)}")
         for key, value in zip(values[::2], values[1::2]):
-            # Keys that collide in a dictionary by design, such as long integers, would take forever.
+            # Other keys, such as long integers, may be chosen to collide: a dictionary of them would take forever.
             if not isinstance(key, (str, Call)) and not (isinstance(key, int) and abs(key) < 2**53):
                 if self._names is not None:
                     raise PickleError(f"a key that is {describe(key)}")
@@ -226,7 +226,7 @@ class _Reader:
 
     def call(self) -> None:
         arguments, of = self._pop(), self._pop()
-        if self._names is None and isinstance(of, Call):  # what a call returns is called
+        if self._names is None and isinstance(of, Call):  # the result of a call is called
             of = Global(of.of.module, f"{of.of.name}(...)"[:200])
         if not isinstance(of, Global) or not isinstance(arguments, tuple):
             raise PickleError(f"{describe(of)} is called")
@@ -291,8 +291,8 @@ def read(data: bytes, names: Names | None) -> Any:
 
     Args:
         data: the pickle.
-        names: the pairs (module, name) that it may contain; None: any, and the caller refuses the records that it does
-            not accept. In that case, keys of a mapping may also be :class:`OddKey`.
+        names: the pairs (module, name) that it may contain. None: it may contain any, and the caller itself refuses
+            what it does not accept; keys of a mapping may then also be :class:`OddKey`.
 
     Raises:
         PickleError: it is damaged, or contains another name.
@@ -301,7 +301,7 @@ def read(data: bytes, names: Names | None) -> Any:
 
 
 class Budget:
-    """How many more characters, roughly, objects may become: a pickle can refer to its parts many times."""
+    """Limits roughly how many characters objects become: a short pickle can refer to its parts many times."""
 
     def __init__(self, left: int) -> None:
         self._left = left

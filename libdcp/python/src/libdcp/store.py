@@ -42,8 +42,8 @@ def _agree_on_step(comm: Comm, step: int | None, fall_back: bool) -> None:
 
 class _Unclosed:
     """What an open store holds. If the store is never closed, for example because a signal came before it was assigned
-    to a name, it is released with this object. A destructor of the store itself would also be called after its close,
-    and Python would lose an exception of a signal handler in it.
+    to a name, this object's destructor releases what the store holds. The store itself has no destructor: it would also
+    be called after a close, and Python loses the exceptions of signal handlers that run during a destructor.
 
     Attributes:
         saving: the background save.
@@ -69,9 +69,9 @@ class _Unclosed:
 
 
 class _Filling:
-    """Lists of stores with saves in the background, whose slower stores may not be filled yet. The program's end waits
-    until they are: otherwise steps would be left incomplete, and the threads would call the package's functions while
-    the interpreter is being freed."""
+    """Lists of stores that save in the background, so their slower stores may still have to be filled. The program does
+    not end before they are: otherwise steps would be left incomplete, and the threads would call the package's
+    functions while the interpreter is being freed."""
 
     def __init__(self) -> None:
         self._alone: weakref.WeakSet[Store] = weakref.WeakSet()  # a forgotten one is closed by its _Unclosed
@@ -97,8 +97,8 @@ _filling = _Filling()
 
 
 class Store:
-    """A directory of steps, or a list of them, held for writing until it is closed. Collective; so are all of its
-    methods, unless they say otherwise.
+    """A directory of steps, or a list of such directories, held for writing until it is closed. Collective; so are all
+    of its methods, unless they say otherwise.
 
     Only one thread can use it at a time; others wait. Threads that open stores at the same time need a ``group`` each,
     since ranks cannot know which of a group's stores belong together. A function that its save or load has called
@@ -106,10 +106,11 @@ class Store:
     up; on other ranks it becomes a :class:`libdcp.Error` that names this rank.
 
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
-    save goes into the fastest store that is due; slower ones that are due are filled from its files in the background,
-    beginning when the save has been waited for, or with the store's next call. :meth:`save` saves into all stores that
-    are due and, whatever its ``every`` is, into the last one. A program that ends waits until its stores are filled. A
-    load reads, from any store, the newest step that is complete, or can be completed from its redundancy.
+    save goes into the fastest store that is due. Slower ones that are due are then filled from its files in the
+    background: this begins once the program has waited for the save, or with the store's next call. :meth:`save` saves
+    into all stores that are due, and always into the last one, whatever its ``every`` is. A program that ends waits
+    until its stores are filled. A load reads, from any store, the newest step that is complete, or can be completed
+    from its redundancy.
 
     Args:
         directory: where the steps are; rank 0's value is used. Or stores, fastest first: :class:`Tier`.
@@ -145,10 +146,10 @@ class Store:
                  keep_seconds: int = 0, keep_best: int = 0, keep_metric: str = "", keep_highest: bool = False,
                  on_published: OnPublished | None = None) -> None:
         self._saving_step = 0
-        self._told_late: BaseException | None = None  # for a failed save: what the call of the next save has raised
+        self._told_late: BaseException | None = None  # a save's failure, as the next save's call has raised it
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
         self._unclosed: _Unclosed | None = None  # None: it is closed
-        self._is_of_one_save = False  # which closes it
+        self._is_of_one_save = False  # whose end closes the store
         self._worker = Worker()
         self._calling: set[Saving] = set()  # for which on_published has not returned
         self._published = Published(_checked.or_none_function("on_published", on_published))
@@ -215,14 +216,14 @@ class Store:
             self._published.report_quietly()
 
     def _await_published(self) -> None:
-        """Returns once the worker's thread has called on_published, which may use the store, for the background save."""
+        """Waits until the worker's thread has called on_published for the background save: that may use the store."""
         saving = self._saving
         while saving in self._calling and saving.ends_alone and self._worker.is_of_this_process and (
                 not self._worker.is_this_thread) and _signals.pending() is None:
             time.sleep(0.001)
 
     def _await_filling(self) -> None:
-        """Called when the program ends; the store stays open for functions that are still to be called."""
+        """Called when the program ends. The store stays open, since functions that are called later may use it."""
         if not self._worker.is_of_this_process:
             return
         with self._hold():
@@ -254,7 +255,7 @@ class Store:
 
     @contextlib.contextmanager
     def _hold(self) -> Iterator[None]:
-        """Inside it this thread has the store; others wait.
+        """Inside it, this thread has the store, and other threads wait for it.
 
         Raises:
             RuntimeError: the caller is a function that a call of this store has called, so it would wait for itself.
@@ -281,13 +282,9 @@ class Store:
             raise pending
 
     @contextlib.contextmanager
-    def _work(self, reports: bool = True) -> Iterator[BaseException | None]:
-        """For one call of the library, once the background save has been waited for; yields a failure that was not
-        reported yet.
-
-        Args:
-            reports: on_published is called at the end. If false, the caller does so, unless the call fails.
-        """
+    def _work(self) -> Iterator[BaseException | None]:
+        """Inside it, a call of the library can be made. First waits for the background save, and yields its failure if
+        that was not reported yet."""
         if not self._worker.is_of_this_process:
             raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
@@ -314,7 +311,7 @@ class Store:
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
         """Saves a step; see :func:`libdcp.save`. If an earlier asynchronous save has failed, and that was not reported
-        yet, raises its failure once this step is saved: the message says that this step was."""
+        yet, raises its failure once this step is saved, with a message that also says so."""
         def made(earlier: BaseException | None) -> Report:
             self._laid_out = None
             report = _capi.ReportStruct()
@@ -339,8 +336,8 @@ class Store:
         If the previous save has failed, or ``on_published`` has raised an exception, and that was not reported yet, the
         call raises that failure after this save has begun. This save continues, and :meth:`fence`, the next save and
         :meth:`close` refer to it. After any other exception, Ctrl-C included, nothing reads the state's memory any
-        more. If a signal arrives just after the call has returned, a save is in the background, and code that catches
-        the handler's exception must call :meth:`fence` before the memory changes."""
+        more. But if a signal arrives just after the call has returned, the save continues in the background: code that
+        catches the signal handler's exception must then call :meth:`fence` before it changes the memory."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
@@ -363,8 +360,7 @@ class Store:
 
     def _let_go(self, before: Saving | None, raised: BaseException) -> None:
         """Called if the call that begins a save raises an exception: the caller, who does not get the save, may change
-        the memory, so the save is given up. But a save whose call reports an earlier save's failure continues, since
-        the exception is about the earlier one."""
+        the memory, so the save is given up. It continues only if the exception is the failure of an earlier save."""
         saving = self._saving
         if saving is not None and saving is not before and raised is not self._told_late:
             saving.let_go()
@@ -466,8 +462,8 @@ class Store:
         return step_path(self._directory("path").path, step)
 
     def fence(self) -> None:
-        """Returns once the memory of the last asynchronous save may change, which matters after one with
-        ``copy=False``; at once if there is none."""
+        """Waits until the memory of the last asynchronous save may change. This matters if that save was made with
+        ``copy=False``. Returns at once if there is no such save."""
         saving = self._saving
         if saving is not None:
             saving.fence()
@@ -603,7 +599,7 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
             ``/model/a.b`` in the file; tensors at the top level are in ``/model``. An optimizer's section in the form
             of torch's ``get_state_dict`` becomes ``/optimizer/exp_avg/<parameter>`` and so on. What is not a tensor
             goes into the checkpoint's JSON with its type: numbers, texts, lists, tuples, sets, mappings with any keys,
-            bytes, Enums, dataclasses and so on, see docs/format.md; nothing is ever pickled. An object with
+            bytes, Enums, dataclasses and so on (docs/format.md). Nothing is ever pickled. An object with
             ``state_dict()`` and ``load_state_dict()``, such as a module, at the top level or in mappings, is saved and
             loaded through these. Ranks may have different keys, as pipeline stages do, or a single rank may have a full
             state dict: the union is saved, and a tensor's holders are the ranks that name it. The same holds for what
@@ -612,9 +608,9 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         json: members of the checkpoint's JSON object.
         keep, replace: see :class:`Store`.
         layout: "global", one HDF5 file; or "sharded", one file per rank.
-        replicas: what to do if ranks hold different bytes of the same elements, or different values besides tensors, in
-            the state or in ``json``, for the same keys: "warn" logs it, and saves what the lowest rank has; "check"
-            fails; "trust" does not compare.
+        replicas: what to do if several ranks have the same elements of a tensor, or the same key of the state or of
+            ``json``, but with different values: "warn" logs it, and saves what the lowest rank has; "check" fails;
+            "trust" does not compare.
         engine, shards, staging_bytes, make_room: as in ``dcp/save.h``.
         about: members of the step's about.json, which says who saved it, and when; not part of the state.
         progress: called now and then with the number of bytes done and the total; an exception ends the save on all
@@ -633,17 +629,17 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
                copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
     """Begins a save like :func:`save` and returns; a thread of the library does the work.
 
-    The step is the state at the time of the call: what this rank writes of it is copied before the call returns,
+    The step is the state at the time of the call: the part that this rank writes is copied before the call returns,
     whatever kinds of arrays it has. The result's ``wait()`` returns the report once the step is durable. For saves at
     many steps a :class:`Store` is faster, since it keeps the plan and the memory of copies.
 
     Args:
         copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
             result's ``fence()`` returns.
-        copy_bytes: the most bytes of copies on each rank; None: half of what is available on its host, in equal parts
-            for the host's ranks, according to the system, control groups and resource limits. If more must be copied,
-            or no thread can do the work, the call itself writes: it returns once the rest is in the copy, or everything
-            is written.
+        copy_bytes: how many bytes each rank may copy; None: half of the rank's share of its host's available memory,
+            which the host's ranks share equally, within the limits of the system, control groups and resource limits.
+            If more must be copied, or no thread can do the work, the call itself writes: it returns once the rest is in
+            the copy, or everything is written.
         options: as for :func:`save`; so are the other arguments.
     """
     store = None
@@ -669,15 +665,15 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
 
     Args:
         path: a step's folder, or a directory of steps, which stands for the newest one.
-        state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping:
-            lists and other containers as a whole, by new ones, and so are counters, defaultdicts and empty mappings.
-            Objects get everything that was stored for them, as from torch.load: tensors that their own state dicts lack
-            at this time, or have with other shapes, are new arrays on the CPU, whole, even if they were saved in
-            shards. The same holds for lists and other containers. But a torch.nn.Module that loads in the way of
-            torch's own modules refuses tensors that it does not name, or whose shapes differ. For an Enum, a dataclass,
-            a named tuple or another user-defined class, the state must contain an instance, or :func:`libdcp.register`
-            must have been called with the class; otherwise it is loaded as the plain value of which it consists, with a
-            warning. A rank loads the keys that it names.
+        state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping.
+            Lists and other containers, counters, defaultdicts and empty mappings are replaced as a whole, by new ones.
+            Objects get everything that was stored for them, as from torch.load. If their own state dicts lack a tensor
+            at this time, or have it with another shape, it becomes a new array on the CPU, which is whole even if it
+            was saved in shards. The same holds for tensors in lists and other containers. But a torch.nn.Module that
+            loads in the way of torch's own modules refuses tensors that it does not name, or whose shapes differ. For
+            an Enum, a dataclass, a named tuple or another user-defined class, the state must contain an instance, or
+            :func:`libdcp.register` must have been called with the class; otherwise it is loaded as the plain value of
+            which it consists, with a warning. A rank loads the keys that it names.
         group: see :class:`Store`.
         step: the number of a step in that directory, to be loaded instead of the newest one.
         fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
@@ -686,14 +682,15 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
         rename: maps names in the state to those in the checkpoint; a ``*`` in both represents the same text.
         cast: tensors of a different dtype are converted; without it, they are an error.
-        strict: it is an error if only one side, the checkpoint or all ranks' states together, has a tensor or another
-            value, nested members included; except for whole members of the checkpoint's JSON, such as ``"epoch"``, that
-            the state does not name at its top level. If not strict, what the checkpoint lacks is left unchanged, and
-            the result's ``.missing`` and ``.unexpected`` are the paths that one side lacks. With ``only``, what only
-            the checkpoint has is never an error, and ``.unexpected`` contains the selected part of it. An optimizer
-            keeps its ``param_groups`` if the checkpoint, like dcp-train's, has only tensors. If torch tensors share
-            their memory, like tied weights, the checkpoint needs only one of them. An optimizer's ``step`` becomes the
-            number of updates if a step that dcp-train saved has its moments.
+        strict: the checkpoint and all ranks' states together must have the same tensors and other values, nested
+            members included: what only one of the two has is an error. But whole members of the checkpoint's JSON, such
+            as ``"epoch"``, may be absent from the top level of the states. If not strict, what the checkpoint lacks is
+            left unchanged, and the result's ``.missing`` and ``.unexpected`` are the paths that one side lacks. With
+            ``only``, what only the checkpoint has is never an error, and ``.unexpected`` contains the selected part of
+            it. An optimizer keeps its ``param_groups`` if the checkpoint, like dcp-train's, has only tensors. If torch
+            tensors share their memory, like tied weights, the checkpoint needs only one of them. If dcp-train saved the
+            checkpoint, an optimizer's ``step`` becomes the number of updates for each parameter whose moments the
+            checkpoint has.
         engine: as in ``dcp/save.h``.
         progress: called now and then with the number of bytes that have arrived and the total.
 
