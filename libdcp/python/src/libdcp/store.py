@@ -282,9 +282,13 @@ class Store:
             raise pending
 
     @contextlib.contextmanager
-    def _work(self) -> Iterator[BaseException | None]:
+    def _work(self, reports: bool = True) -> Iterator[BaseException | None]:
         """Inside it, a call of the library can be made. First waits for the background save, and yields its failure if
-        that was not reported yet."""
+        that was not reported yet.
+
+        Args:
+            reports: on_published is called at the end. If false, the caller does so, unless the call fails.
+        """
         if not self._worker.is_of_this_process:
             raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
