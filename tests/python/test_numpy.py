@@ -681,7 +681,7 @@ class Test(unittest.TestCase):
             libdcp.save(self.dir, 9, saved, json={**members, "moments_since": begun}, replace=True)
             with self.assertRaisesRegex(libdcp.Error, '"moments_since"') as failed:
                 libdcp.load(self.dir / "step-00000009", state(0.0))
-            self.assertEqual(failed.exception.status, libdcp.Status.CORRUPT)
+            self.assertEqual(failed.exception.status, libdcp.Status.UNSUPPORTED)
         with libdcp.Store(self.dir) as store:
             store.remove(9)
         loaded = {"m": np.zeros(2), **state(0.0)}
@@ -886,7 +886,7 @@ class Test(unittest.TestCase):
                 (({"batches": 3}, {"batches": 3}), "MISMATCH", "does not say how many"),
                 (({"samples": -1}, {"samples": 3}), "MISMATCH", "does not say how many"),
                 (({"samples": 1, "epoch": 1}, {"samples": 1, "epoch": 2}), "MISMATCH", "differ in more than"),
-                (([], {"samples": 3}), "CORRUPT", "no JSON object")]:
+                (([], {"samples": 3}), "UNSUPPORTED", "no JSON object")]:
             with self.subTest(states):
                 self.save_loaders(*states)
                 loader = Sampler(samples=0)

@@ -51,7 +51,9 @@ class Decoder:
             hint: the value at the same place in the state to load into; its class may be used.
 
         Raises:
-            libdcp.Error: CORRUPT: a tag's content is invalid; VERSION: the tag is unknown.
+            libdcp.Error: MISMATCH: a class of the program does not accept what was saved of its instance, or is needed
+                and not known; UNSUPPORTED: a tag's content is invalid; VERSION: the tag is unknown. Never CORRUPT: the
+                checksums of the words are right, and a load must not fall back to an older step.
         """
         if type(word) is dict:
             if _words.is_number(word):
@@ -86,13 +88,16 @@ class Decoder:
                         status=Status.VERSION)
         try:
             return method(self, content, keys, hint)
-        except Error:
-            raise
         except Exception as e:
             if self._plain:
                 return {tag: content}
-            raise Error(f"{Keys(keys)}: in the checkpoint's JSON the content of {tag!r} is invalid ({e})",
-                        status=Status.CORRUPT) from None
+            if isinstance(e, Error):
+                raise
+            if isinstance(e, MemoryError):
+                raise Error(f"{Keys(keys)}: not enough memory for a value", status=Status.NO_MEMORY) from None
+            raise Error(f"{Keys(keys)}: in the checkpoint's JSON the content of {tag!r} is invalid ({_line(e)}), as "
+                        "it was when it was saved; an older step can be loaded by its number",
+                        status=Status.UNSUPPORTED) from None
 
     def _class(self, name: Any, keys: tuple[Any, ...], hint: Any, fits: Callable[[type], bool]) -> type | None:
         """The caller's class of that name if it fits; otherwise the hint's class if that fits."""
@@ -104,9 +109,43 @@ class Decoder:
         self.unknown.setdefault(str(name), Keys(keys))
         return None
 
+    def _made(self, kind: type, keys: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What a function makes that uses a class of the program."""
+        try:
+            return make()
+        except MemoryError:
+            raise
+        except Exception as e:
+            raise Error(f"{Keys(keys)}: the program's class {_words.name_of(kind)} does not accept what was saved "
+                        f"of an instance ({_line(e)}); give the class what it had when the step was saved, such as its "
+                        "members",
+                        status=Status.MISMATCH) from None
+
+    def _hashed(self, words: Sequence[Any], values: list[Any], keys: tuple[Any, ...]) -> list[Any]:
+        """Returns the elements of a set, or the keys of a mapping, which need hashes.
+
+        Raises:
+            libdcp.Error: MISMATCH: one that has none was saved as an instance of a class.
+        """
+        for word, value in zip(words, values):
+            try:
+                hash(value)
+            except Exception as e:
+                name = _class_in(word)
+                if name is None:
+                    raise
+                raise Error(f"{Keys(keys)}: an element of a set, or a key of a mapping, was saved as an instance of "
+                            f"the class {name}, and has no hash now ({_line(e)}); call libdcp.register with the class, "
+                            "whose instances must have hashes", status=Status.MISMATCH) from None
+        return _words.check_hashes(values)
+
+    def elements(self, content: Any, keys: tuple[Any, ...]) -> list[Any]:
+        """The elements of a set."""
+        return self._hashed(content, self._items(content, keys, None), keys)
+
     def pairs(self, content: Any, keys: tuple[Any, ...], hint: Any) -> list[tuple[Any, Any]]:
-        found = [(self.value(key), inner) for key, inner in content]
-        _words.check_hashes([key for key, _ in found])
+        found = [(self.value(key, keys), inner) for key, inner in content]
+        self._hashed([key for key, _ in content], [key for key, _ in found], keys)
         return [(key, self.value(inner, (*keys, key), inner_of(hint, key))) for key, inner in found]
 
     def _enum(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
@@ -116,28 +155,21 @@ class Decoder:
             member in kind.__members__ if member is not None else issubclass(kind, enum.Flag)))
         if found is None:
             return member if value is None else value
-        return found(value) if member is None else found.__members__[member]
+        return self._made(found, keys, lambda: found(value)) if member is None else found.__members__[member]
 
     def _named_tuple(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, fields, words = content
         values = self._items(words, keys, hint)
         found = self._class(name, keys, hint, lambda kind: is_named_tuple(kind) and list(
             getattr(kind, "_fields")) == fields)
-        return tuple(values) if found is None else tuple.__new__(found, values)
+        return tuple(values) if found is None else self._made(found, keys, lambda: tuple.__new__(found, values))
 
     def _subclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, word = content
         value = self.value(word, keys, hint)
         base: Any = type(value)
         found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, base) and kind is not base)
-        if found is None:
-            return value
-        made = found.__new__(found) if base in (list, set, collections.deque) else base.__new__(found, value)
-        if base is collections.deque:
-            collections.deque.__init__(made, value, value.maxlen)
-        elif base in (list, set):
-            base.__init__(made, value)
-        return made
+        return value if found is None else self._made(found, keys, lambda: _made_of_items(found, value))
 
     def _mapping(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, pairs, *others = content
@@ -145,24 +177,14 @@ class Decoder:
         made = dict(self.pairs(pairs, keys, hint))
         found: Any = self._class(name, keys, hint, lambda kind: issubclass(
             kind, (dict, collections.UserDict)) and kind is not dict)
-        if found is None:
-            return made
-        value = found.__new__(found)
-        if isinstance(value, collections.UserDict):
-            value.data = made
-            return value
-        base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-        for key, inner in made.items():
-            base.__setitem__(value, key, inner)  # dict's own method would hide it from an OrderedDict
-        vars(value).update({attribute: made[attribute] for attribute in attributes if attribute in made})
-        return value
+        return made if found is None else self._made(found, keys, lambda: _made_of_pairs(found, made, attributes))
 
     def _dataclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, words = content
         values = {field: self.value(inner, (*keys, field), inner_of(hint, field)) for field, inner in words.items()}
         found: Any = self._class(name, keys, hint, lambda kind: dataclasses.is_dataclass(kind) and values.keys() <= {
             field.name for field in dataclasses.fields(kind)})
-        return values if found is None else made_of_fields(found, values, hint)
+        return values if found is None else self._made(found, keys, lambda: made_of_fields(found, values, hint))
 
     def _numpy(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, word = content
@@ -200,6 +222,53 @@ def _array(content: Any, decoder: Decoder) -> Any:
     if number.kind not in "biufc":
         raise ValueError("no array of numbers")
     return raw.view(number).reshape(shape)
+
+
+def _line(error: Exception) -> str:
+    """The text of an exception, in one line."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:  # raised by the user's classes
+        return type(error).__name__
+
+
+def _class_in(word: Any) -> str | None:
+    """The name of the first class that a word contains."""
+    tag = _words.tag_of(word)
+    if tag is not None and tag[1:] in _OF_CLASSES and type(word[tag]) is list and word[tag]:
+        return str(word[tag][0])
+    inner = word.values() if type(word) is dict else word if type(word) is list else ()
+    return next((name for name in map(_class_in, inner) if name is not None), None)
+
+
+def _made_of_items(kind: Any, value: Any) -> Any:
+    """An instance of a class of lists, tuples, sets, deques, texts or numbers, made without calling its constructor."""
+    base: Any = type(value)
+    made = kind.__new__(kind) if base in (list, set, collections.deque) else base.__new__(kind, value)
+    if base is collections.deque:
+        collections.deque.__init__(made, value, value.maxlen)
+    elif base in (list, set):
+        base.__init__(made, value)
+    return made
+
+
+def _made_of_pairs(kind: Any, items: dict[Any, Any], attributes: Sequence[str]) -> Any:
+    """An instance of a class of mappings, made without calling its constructor.
+
+    Args:
+        attributes: the names of those that are also items.
+    """
+    made = kind.__new__(kind)
+    if isinstance(made, collections.UserDict):
+        made.data = items
+        return made
+    base = collections.OrderedDict if isinstance(made, collections.OrderedDict) else dict
+    for key, inner in items.items():
+        base.__setitem__(made, key, inner)  # dict's own method would hide it from an OrderedDict
+    mirrored = {name: items[name] for name in attributes if name in items}
+    if mirrored:  # a class may have __slots__ and no __dict__
+        vars(made).update(mirrored)
+    return made
 
 
 def made_of_fields(kind: type, values: Mapping[str, Any], like: Any = None) -> Any:
@@ -254,10 +323,11 @@ def _integer(content: str) -> int:
     return int(content, 16)
 
 
+_OF_CLASSES = ("enum", "namedtuple", "subclass", "mapping", "dataclass")  # whose content begins with a class's name
 _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "tuple": lambda d, content, keys, hint: tuple(d._items(content, keys, hint)),
-    "set": lambda d, content, keys, hint: set(_words.check_hashes(d._items(content, keys, None))),
-    "frozenset": lambda d, content, keys, hint: frozenset(_words.check_hashes(d._items(content, keys, None))),
+    "set": lambda d, content, keys, hint: set(d.elements(content, keys)),
+    "frozenset": lambda d, content, keys, hint: frozenset(d.elements(content, keys)),
     "deque": lambda d, content, keys, hint: _deque(content, d, keys, hint),
     "dict": lambda d, content, keys, hint: dict(d.pairs(content, keys, hint)),
     "OrderedDict": lambda d, content, keys, hint: collections.OrderedDict(d.pairs(content, keys, hint)),

@@ -133,6 +133,6 @@ class Lookup:
         begun = self.members.get("moments_since", {})
         since = begun.get(parameter, 0) if isinstance(begun, dict) else None
         if not isinstance(since, int):
-            raise Error(f'the member "moments_since" of the JSON has no number for {parameter}', status=Status.CORRUPT,
-                        tensor=_MOMENT + parameter)
+            raise Error(f'the member "moments_since" of the JSON has no number for {parameter}',
+                        status=Status.UNSUPPORTED, tensor=_MOMENT + parameter)
         return int(self.members["step"]) - since

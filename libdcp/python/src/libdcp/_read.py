@@ -35,7 +35,7 @@ class _Reading(Decoder):
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path not in self._tensors:
             raise Error(f"{Keys(keys)}: the checkpoint's JSON has the tensor {path} here, and the checkpoint has no such tensor",
-                        status=Status.CORRUPT)
+                        status=Status.UNSUPPORTED)  # the words' checksum is right
         self.placed.add(path)
         return self._tensors[path]
 
@@ -174,7 +174,8 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
         only tensors, whatever its type was.
 
     Raises:
-        libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.
+        libdcp.Error: NOT_FOUND; CORRUPT, which names tensor and block; or MISMATCH: an element of a set or a key of a
+            mapping needs a class that was not registered.
     """
     given = _checked.checked("read", {"only": only, "as_torch": as_torch, "lazy": lazy}, _checked.READS)
     as_torch = given["as_torch"]

@@ -552,8 +552,10 @@ class Stored:
         content = word[tag]
         try:
             pairs = {"$dict": lambda: content, "$OrderedDict": lambda: content, "$mapping": lambda: content[1]}[tag]()
-            return [(decoder.value(key), inner) for key, inner in pairs]
-        except Exception:  # not a mapping, or damaged; decoding it will report damage
+            found = [(decoder.value(key), inner) for key, inner in pairs]
+            hash(tuple(key for key, _ in found))
+            return found
+        except Exception:  # not a mapping, or invalid, or of a class that is not known; decoding it will report that
             return None
 
     def leaves(self, word: Any, decoder: Decoder, keys: Trail = ()) -> Iterator[tuple[Trail, Any]]:

@@ -185,7 +185,7 @@ class Loader:
         """Gives the loader its state: one of those that were loaded, or one that is made from them.
 
         Raises:
-            libdcp.Error: CORRUPT: a row is not a JSON object; MISMATCH: the states do not fit this number of ranks.
+            libdcp.Error: UNSUPPORTED: a row is not a JSON object; MISMATCH: the states do not fit this number of ranks.
         """
         states = [_object(bytes(row), name) for row in rows]
         positions = [state.pop(_POSITION, None) for state in states]
@@ -229,10 +229,12 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
         found = json.loads(text)
         is_tagged = isinstance(found, dict) and list(found) == [_TAGGED]
         found = Decoder(is_tagged).value(found[_TAGGED] if is_tagged else found)
-    except (ValueError, RecursionError, Error):
+    except Error as e:
+        raise e.saying(f"{name}: a loader's state: {e}") from None
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
-        raise Error(f"{name}: a loader's state that is no JSON object", status=Status.CORRUPT, tensor=name)
+    if not isinstance(found, dict):  # its checksum is right, so this is no damage, for which a load would fall back
+        raise Error(f"{name}: a loader's state that is no JSON object", status=Status.UNSUPPORTED, tensor=name)
     return found
 
 
