@@ -199,6 +199,19 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}}, json={"state": {"x": 1}, "tree": {"tags": 2}}, replace=True)
         self.assertIn("version 2", self.refused({"model": {"w": np.zeros(1)}, "x": 1}, "VERSION"))
 
+    def test_numbers_of_numpy_name_no_sizes(self):
+        """numpy's types make so many bytes, or copies of items, from other values than those that are saved."""
+        for content in (["bytes", 10**7], ["bytes", [0] * 5], ["str", 5], ["str", {"$bytes": "YQ=="}], ["bytes", "a"],
+                        ["int8", [1, 2]], ["float64", "1" * 9], ["int64", {"$range": [0, 10**12, 1]}],
+                        ["int8", {"$bytes": "YQ=="}], ["float64", None], ["datetime64[s]", [1, 2]],
+                        ["datetime64[s]", "5"], ["timedelta64[s]", 1.5]):
+            with self.subTest(content), self.assertRaisesRegex(libdcp.Error, r"^state: .*'\$numpy' is invalid"):
+                _decoding.Decoder(True).value({"$numpy": content})
+            self.assertEqual(_decoding.Decoder(True, plain=True).value({"$numpy": content}), {"$numpy": content})
+        with self.assertRaisesRegex(libdcp.Error, r"^state: .*'\$date' is invalid") as caught:
+            _decoding.Decoder(True).value({"$date": "1" * 10**6})
+        self.assertLess(len(str(caught.exception)), 1000)
+
     def refused_by_all(self, state, status):
         """Returns the message of loads of the newest of two steps, which must not fall back to the other one."""
         for where in (None, self.dir, [libdcp.Tier(self.dir)]):

@@ -191,7 +191,11 @@ class Decoder:
         if not NUMPY.fullmatch(name):
             raise ValueError(f"no type of a number is called {name!r}")
         value = self.value(word, keys)
-        if name.startswith(("datetime", "timedelta")):
+        is_time = name.startswith(("datetime", "timedelta"))
+        kinds = _KINDS_OF_NUMPY.get(name, (bool, int, float, complex)) if not is_time else (int,)
+        if type(value) not in kinds:  # bytes_(n), for example, would make n bytes
+            raise TypeError(f"no {name} is made from a {type(value).__name__}")
+        if is_time:
             return np.int64(value).view(name)
         return np.dtype(name).type(value)
 
@@ -225,9 +229,10 @@ def _array(content: Any, decoder: Decoder) -> Any:
 
 
 def _line(error: Exception) -> str:
-    """The text of an exception, in one line."""
+    """The text of an exception, in one line; shortened if it quotes much of the file."""
     try:
-        return " ".join(str(error).split())
+        text = " ".join(str(error).split())
+        return text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "..."
     except Exception:  # raised by the user's classes
         return type(error).__name__
 
@@ -323,6 +328,8 @@ def _integer(content: str) -> int:
     return int(content, 16)
 
 
+_KINDS_OF_NUMPY: dict[str, tuple[type, ...]] = {"bytes": (bytes,), "str": (str,)}
+_MOST_SAID = 300  # characters of another exception's text in a message
 _OF_CLASSES = ("enum", "namedtuple", "subclass", "mapping", "dataclass")  # whose content begins with a class's name
 _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "tuple": lambda d, content, keys, hint: tuple(d._items(content, keys, hint)),
