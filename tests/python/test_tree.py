@@ -6,7 +6,10 @@ import contextlib
 import copy
 import functools
 
+
+import dataclasses
 import enum
+import functools
 import json
 import pathlib
 import random
@@ -342,6 +345,56 @@ class Test(unittest.TestCase):
         saved.other = 1
         with self.assertRaisesRegex(TypeError, r"state\['q'\]\[0\]: the Own has the attribute 'other'"):
             libdcp.save(self.dir, 2, {"q": [saved]})
+
+    def test_attributes_that_would_be_lost(self):
+        """Of classes of any kind, in __dict__ or in __slots__."""
+        class Pair(collections.namedtuple("Pair", "a b")):
+            unit = "m"
+
+            @functools.cached_property
+            def total(self):
+                return self.a + self.b
+
+        class Row(list):
+            __slots__ = ("x", "__y")
+
+            def hide(self, y):
+                self.__y = y
+
+        class Inner(Row):
+            __slots__ = "z"
+
+        class Table(dict):
+            __slots__ = ("x",)
+
+        class Base:
+            __slots__ = ("x",)
+
+        @dataclasses.dataclass
+        class Sizes(Base):
+            a: int = 1
+        for made, name in ((Pair(1, 2), "z"), (Row([1]), "x"), (Inner([1]), "x"), (Inner([1]), "z"), (Table(a=1), "x"),
+                           (Sizes(), "x")):
+            with self.subTest(type(made)):
+                libdcp.save(self.dir, 1, {"m": [made], "w": np.ones(1)}, replace=True)
+                setattr(made, name, 7)
+                with self.assertRaisesRegex(
+                        TypeError, rf"^state\['m'\]\[0\]: the {type(made).__name__} has the attribute '{name}'"):
+                    libdcp.save(self.dir, 2, {"m": [made], "w": np.ones(1)})
+        row = Row()
+        row.hide(1)
+        with self.assertRaisesRegex(TypeError, "the Row has the attribute '_Row__y'"):
+            libdcp.save(self.dir, 2, {"m": [row]})
+        pair = Pair(1, 2)
+        pair.unit = Pair.unit
+        self.assertEqual(pair.total, 3)  # can be computed again, so it is not refused
+        state = {"m": [Pair(0, 0)], "t": [Table(x=0)], "w": np.zeros(1)}
+        table = Table(x=[1])
+        table.x = table["x"]
+        libdcp.save(self.dir, 2, {"m": [pair], "t": [table], "w": np.ones(1)})
+        libdcp.load(self.dir, state)
+        self.assertEqual((state["m"], state["t"][0]), ([Pair(1, 2)], {"x": [1]}))
+        self.assertIs(state["t"][0].x, state["t"][0]["x"])
 
     def test_what_can_not_be_kept(self):
         loop = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import dataclasses
 import datetime
 import enum
@@ -19,6 +20,7 @@ import json
 import math
 import re
 import sys
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -84,6 +86,24 @@ def _shown(key: Any) -> str:
 
 def is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+@functools.lru_cache(maxsize=256)
+def slots_of(kind: type) -> dict[str, Any]:
+    """The descriptors of the attributes that a class declares in __slots__, by name."""
+    return {name: member for base in reversed(kind.__mro__) if "__slots__" in vars(base)
+            for name, member in vars(base).items() if isinstance(member, types.MemberDescriptorType)}
+
+
+def _attributes_of(value: Any) -> dict[str, Any]:
+    """An instance's attributes, except what a cached_property holds, which can be computed again."""
+    kind: Any = type(value)
+    found = {name: inner for name, inner in getattr(value, "__dict__", {}).items() if not isinstance(
+        getattr(kind, name, None), functools.cached_property)}
+    for name, member in slots_of(kind).items():
+        with contextlib.suppress(AttributeError):  # it is not set
+            found[name] = member.__get__(value)
+    return found
 
 
 def name_of(kind: type) -> str:
@@ -391,7 +411,7 @@ class Encoder:
     def _attributes(self, value: Any, keys: tuple[Any, ...]) -> list[str]:
         """The attributes of a container that are also its items, for classes that mirror items as attributes; other
         attributes would be lost."""
-        given = dict(getattr(value, "__dict__", {}))
+        given = _attributes_of(value)
         items = value if isinstance(value, dict) else {}
         if isinstance(value, collections.UserDict):
             given.pop("data", None)
@@ -428,6 +448,7 @@ class Encoder:
         return tagged("defaultdict", [name, self._whole_items(value, keys)])
 
     def _named_tuple(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        self._attributes(value, keys)
         return tagged("namedtuple", [self.class_name(value), list(value._fields), self._items(value, keys)])
 
     def _subclass(self, value: Any, keys: tuple[Any, ...]) -> Any:
@@ -439,8 +460,7 @@ class Encoder:
 
     def _dataclass(self, value: Any, keys: tuple[Any, ...]) -> Any:
         names = [field.name for field in dataclasses.fields(value)]
-        others = sorted(name for name in getattr(value, "__dict__", {}) if name not in names and not isinstance(
-            getattr(type(value), name, None), functools.cached_property))
+        others = sorted(name for name in _attributes_of(value) if name not in names)
         if others:
             raise TypeError(f"{Keys(keys)}: the {type(value).__name__} has the attribute {others[0]!r}, which is none of its "
                             "fields; save what it consists of")
