@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -563,6 +564,16 @@ class Test(unittest.TestCase):
         self.assertEqual(part.state["m"]["k"], 1)
         with self.assertRaisesRegex(libdcp.Error, r"^state\['part'\]\['l'\]\[0\]: .* the tensor /part/l.0, which is not among"):
             libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/l")
+
+    def test_a_large_mapping_within_a_list(self):
+        """Takes time in proportion to its members: minutes, if all of them are copied for each."""
+        n = 60_000
+        libdcp.save(self.dir, 1, {"l": [{str(i): i for i in range(n)}], "w": np.ones(1)})
+        state = {"l": [dict.fromkeys(map(str, range(n, -1, -1)))], "w": np.zeros(1)}
+        began = time.process_time()
+        libdcp.load(self.dir, state)
+        self.assertLess(time.process_time() - began, 20)
+        self.assertEqual(list(state["l"][0].items()), [(str(i), i) for i in range(n - 1, -1, -1)])
 
     def test_lists_of_other_lengths(self):
         """They are restored as a whole, with new arrays if the state has none; a strict load refuses to lose
