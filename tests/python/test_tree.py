@@ -4,9 +4,6 @@ and objects; with numpy alone, one process."""
 import collections
 import contextlib
 import copy
-import functools
-
-
 import dataclasses
 import enum
 import functools
@@ -16,7 +13,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 import types
 import unittest
 
@@ -566,13 +562,11 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/l")
 
     def test_a_large_mapping_within_a_list(self):
-        """Takes time in proportion to its members: minutes, if all of them are copied for each."""
+        """If all of its members were copied for each of them, this would run into the limit of the test."""
         n = 60_000
         libdcp.save(self.dir, 1, {"l": [{str(i): i for i in range(n)}], "w": np.ones(1)})
         state = {"l": [dict.fromkeys(map(str, range(n, -1, -1)))], "w": np.zeros(1)}
-        began = time.process_time()
         libdcp.load(self.dir, state)
-        self.assertLess(time.process_time() - began, 20)
         self.assertEqual(list(state["l"][0].items()), [(str(i), i) for i in range(n - 1, -1, -1)])
 
     def test_lists_of_other_lengths(self):

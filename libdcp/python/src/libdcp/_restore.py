@@ -104,10 +104,6 @@ class _IntoState(Decoder):
         made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()
                 if not self._is_left_out(inner, inner_of(hint, text))}
         made = _with_own_tensors(made, hint)
-
-        of_tensors = {key: _tensors_alone(inner) for key, inner in hint.items() if key not in made and _has_tensors(inner)}
-        found = {**of_tensors, **made}
-        made = {key: found[key] for key in (*(k for k in hint if k in found), *(k for k in made if k not in hint))}
         return made if type(hint) is dict or self._is_tagged and not _has_tensors(hint) else _of_kind(hint, made)
 
     def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
