@@ -120,13 +120,6 @@ static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
     return status;
 }
 
-void tiers_number_alike(dcp_tiers *tiers) {
-    uint64_t next = 0;
-    for (size_t i = 0; i < tiers->n; i++)
-        if (tiers->list[i].store->save_number > next) next = tiers->list[i].store->save_number;
-    for (size_t i = 0; i < tiers->n; i++) tiers->list[i].store->save_number = next;
-}
-
 int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_options *options,
                    dcp_tiers **out, dcp_error *err) {
     dcp_tiers_options own;

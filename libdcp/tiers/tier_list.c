@@ -304,3 +304,10 @@ int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
 int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
     return tiers && i < tiers->n && tiers_has_step(tiers, &tiers->list[i], step);
 }
+
+void tiers_number_alike(dcp_tiers *tiers) {
+    uint64_t next = 0;
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers->list[i].store->save_number > next) next = tiers->list[i].store->save_number;
+    for (size_t i = 0; i < tiers->n; i++) tiers->list[i].store->save_number = next;
+}
