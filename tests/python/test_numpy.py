@@ -484,6 +484,23 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "on_published: .*a function"):
             libdcp.Store(self.dir, on_published=5)
 
+    def test_on_published_comes_before_the_next_call_removes_the_step(self):
+        """Even if the next call of the store is what ends the background save."""
+        seen = []
+        for number, call in enumerate((lambda: store.save(6, state), lambda: store.continue_from(4))):
+            path = self.dir / str(number)
+            store = libdcp.Store([libdcp.Tier(path, keep=1)], on_published=lambda step, path: seen.append(
+                (step, os.path.isdir(path))))
+            state = {"x": np.ones(2)}
+            store.save(4, state)
+            store.save_async(5, state)
+            call()
+            self.assertEqual(seen[:2], [(4, True), (5, True)])
+            store.save(7, state)
+            store.close()
+            self.assertTrue(all(was_there for _, was_there in seen), seen)
+            seen.clear()
+
     def test_on_published_may_use_the_store(self):
         """A failure for one step does not stop the save of the next one, and the store waits for the function."""
         began, pinned = threading.Event(), []

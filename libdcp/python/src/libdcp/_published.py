@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import threading
 from collections.abc import Callable
 
 log = logging.getLogger("libdcp")
@@ -22,6 +23,7 @@ class Published:
         self._function = function
         self._waiting: collections.deque[tuple[int, str]] = collections.deque()
         self._failure: BaseException | None = None
+        self._inside: set[int] = set()  # the threads that are inside the function
 
     @property
     def is_used(self) -> bool:
@@ -43,12 +45,17 @@ class Published:
                 del failure  # which would keep itself alive, through the frames of its traceback, and with them the store
 
     def _call(self) -> None:
-        while self._function:
+        thread = threading.get_ident()
+        while self._function and thread not in self._inside:  # the function may use the store, which reports
             try:
                 step, path = self._waiting.popleft()
             except IndexError:  # another thread may call it at the same time
                 return
-            self._function(step, path)
+            self._inside.add(thread)
+            try:
+                self._function(step, path)
+            finally:
+                self._inside.discard(thread)
 
     def report_quietly(self) -> None:
         """Calls the function where nobody can catch its exceptions: logs them, and keeps the first one."""

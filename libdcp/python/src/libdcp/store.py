@@ -282,30 +282,21 @@ class Store:
             raise pending
 
     @contextlib.contextmanager
-    def _work(self, reports: bool = True) -> Iterator[BaseException | None]:
-        """Inside it, a call of the library can be made. First waits for the background save, and yields its failure if
-        that was not reported yet.
-
-        Args:
-            reports: on_published is called at the end. If false, the caller does so, unless the call fails.
-        """
+    def _work(self) -> Iterator[BaseException | None]:
+        """Inside it, a call of the library can be made. First waits for the background save, calls on_published for its
+        step, which the call may remove, and yields its failure if that was not reported yet."""
         if not self._worker.is_of_this_process:
             raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
-        has_begun = False
-        try:
+        with _signals.Shield():
+            earlier = self._settle_and_report()
             with self._hold():
-                has_begun = True
-                earlier = self._settle()
+                earlier = self._settle_again(earlier)
                 self._working = threading.get_ident()
                 try:
                     yield earlier
                 finally:
                     self._working = 0
-            has_begun = reports
-        finally:
-            if has_begun:
-                self._report_quietly()
 
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Examines a state's tensors once, for many saves of the same memory: pass the result instead of the state. Not
@@ -529,10 +520,25 @@ class Store:
                 self._laid_out = None
         return None
 
+    def _settle_and_report(self) -> BaseException | None:
+        """Does what :meth:`_settle` does, and calls on_published once this thread no longer has the store, since the
+        function may use the store in another thread."""
+        with self._hold():
+            earlier = self._settle()
+        self._report_quietly()
+        return earlier
+
+    def _settle_again(self, earlier: BaseException | None) -> BaseException | None:
+        """Another thread may have begun a save while this one did not have the store. Returns the first failure."""
+        late = self._settle()
+        if earlier and late:
+            log.error("a save has failed: %s", late)
+        return earlier or late
+
     def _after_earlier(self, step: int, how: str, save: Callable[[BaseException | None], T]) -> T:
         """Makes a save. If the background save has failed, and that was not reported on some rank, makes this save
         first and then raises the failure on all ranks: otherwise two steps would be lost."""
-        with self._work(reports=False) as earlier:
+        with self._work() as earlier:
             return self._made_after(earlier, step, how, save)
 
     def _made_after(self, earlier: BaseException | None, step: int, how: str,
@@ -558,12 +564,8 @@ class Store:
         must call it."""
         with _signals.Shield():
             self._await_published()
-            earlier = None
             try:
-                with self._hold():
-                    if self._is_open:
-                        earlier = self._settle()
-                self._report_quietly()  # the function may use the store
+                earlier = self._settle_and_report() if self._is_open else None
                 with self._hold():
                     self._close(earlier)
             finally:
@@ -573,7 +575,7 @@ class Store:
 
     def _close(self, earlier: BaseException | None) -> None:
         if self._is_open:
-            earlier = self._settle() or earlier
+            earlier = self._settle_again(earlier)
             self._working = threading.get_ident()
             try:
                 self._shut()
