@@ -181,7 +181,7 @@ class Prepared:
         if rule and others[0].united is not None:
             self.text = self._try(lambda: _values.text_of(others[0], names.value), self.text)
         if restoring:
-            restoring.settle(others[0].value)
+            self._try(lambda: restoring.settle(others[0].value), None)
             if self._is_strict:
                 self._try(restoring.refuse_differences, None)
 

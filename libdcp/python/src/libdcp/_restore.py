@@ -272,6 +272,9 @@ def _delete(members: Any, key: Any, value: Any) -> None:
     if isinstance(members, collections.UserDict):
         del members.data[key]
         return
+    if not isinstance(members, dict):
+        del members[key]
+        return
     base = collections.OrderedDict if isinstance(members, collections.OrderedDict) else dict
     base.__delitem__(members, key)
     attributes = getattr(members, "__dict__", {})
