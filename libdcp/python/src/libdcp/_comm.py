@@ -128,8 +128,8 @@ _tables = {threads: _table(threads) for threads in (False, True)}  # never freed
 
 def _status(failure: BaseException | None) -> int:
     found = failure.failure if isinstance(failure, EarlierFailure) else failure
-    if isinstance(found, Error) and (is_about_step(found) or found.status != Status.COMM):
-        return found.status  # a program's own error does not mean that the group has failed
+    if isinstance(found, Error) and is_about_step(found):
+        return found.status  # that of a program's own error says nothing about the group or the step
     return Status.ARG if found is None or isinstance(found, Exception) else Status.CANCELLED
 
 

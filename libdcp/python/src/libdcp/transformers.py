@@ -24,7 +24,7 @@ from ._directory import Pin
 from ._options import SaveKeywords
 from ._paths import Path
 from ._training import Steps, Training, agreed, agreed_steps, is_directory
-from .errors import Error, Status
+from .errors import Error, Status, has_status
 from .ranks import PerRank, random_state, set_random_state
 from .store import Store, load
 
@@ -70,7 +70,7 @@ class _Resumed:
                 return store.load(state, step=self.step, only=only)
             loaded = load(self.path, state, only=only)
         except Error as e:
-            if e.status == Status.CORRUPT and self.may_fall_back:
+            if has_status(e, Status.CORRUPT) and self.may_fall_back:
                 raise _Damaged from e
             raise
         store.continue_from(loaded["step"])
