@@ -171,7 +171,8 @@ static int restore_step(restoration *r, dcp_error *err) {
     }
     if (!status && count_lost(s)) status = write_lost(r, s, err);
     redundancy_survey_close(s);
-    if (status == DCP_ERR_NOT_FOUND) { /* perhaps a save without redundancy, which lost nothing */
+    if (status == DCP_ERR_NOT_FOUND &&
+        !s) { /* perhaps a save without redundancy, which lost nothing */
         dcp_error why = {0};
         const int incomplete = check_complete(r, &why);
         if (core_fail_is_damage(incomplete)) return status;

@@ -489,7 +489,8 @@ int store_retain(dcp_store *store, uint64_t published, const store_retention *ow
     int status = find_oldest_to_keep(store, own, published, &oldest, &found, &why);
     if (!status) status = agree_on_unkept(store, own, &unkept, &n, &why);
     if (status && status != DCP_ERR_COMM) { /* perhaps on this rank alone: the step is published */
-        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
+        if (store_leads(store))
+            store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
         found = false;
         status = DCP_OK;
     }

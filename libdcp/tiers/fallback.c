@@ -276,6 +276,20 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
+/* Fails if a store's directory was moved away, since it may have a newer step than the other
+ * stores. */
+static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
+    int status = DCP_OK;
+    dcp_error why = {0};
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        const dcp_store *store = tiers->list[i].store;
+        if (store_leads(store)) status = store_lock_check_location(store->lock, &why);
+    }
+    if (!status) return DCP_OK;
+    return core_fail_again(err, DCP_ERR_IO, &why,
+                           "%s; until then it is unknown which step is the newest", why.message);
+}
+
 static bool is_same_list(const candidates *a, const candidates *b) {
     bool same = a->n == b->n;
     for (size_t i = 0; i < a->n && same; i++)
@@ -287,7 +301,9 @@ static bool is_same_list(const candidates *a, const candidates *b) {
  * list. */
 static int look_again(const loading *l, candidates *c, bool *is_changed, dcp_error *err) {
     candidates now;
-    int status = list_wanted(l, &now, err);
+    int status =
+        l->only ? DCP_OK : comm_agree(l->tiers->comm, check_all_places(l->tiers, err), err);
+    if (!status) status = list_wanted(l, &now, err);
     if (status) return status;
     *is_changed = !is_same_list(c, &now);
     free(*is_changed ? c->list : now.list);
@@ -319,8 +335,8 @@ static void wait_for_threads(const loading *l, const dcp_tiers_step *which) {
 }
 
 /* Tries the candidates in order. If a step could not be read, other copies of the same step may be
- * loaded instead, but no older step. If a step seems to be damaged, and the stores no longer hold
- * the same steps, `keep` may have removed it because a save or a filling has ended since the steps
+ * loaded instead, but no older step. If a step does not load, and the stores no longer hold the
+ * same steps, `keep` may have removed it because a save or a filling has ended since the steps
  * were listed. Then a newer step exists, and the search begins again. */
 static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
@@ -329,8 +345,8 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
         bool is_changed = false;
         l->tiers->rebuilt = 0;
         int status = load_step(l, which, &why);
-        if (core_fail_is_damage(status) || status == DCP_ERR_IO) wait_for_threads(l, which);
-        if (core_fail_is_damage(status)) {
+        if (core_fail_is_damage(status) || status == DCP_ERR_IO) {
+            wait_for_threads(l, which);
             const int looked = look_again(l, c, &is_changed, err);
             if (looked) return looked;
             if (is_changed) return try_all(l, c, step, err);
@@ -384,20 +400,6 @@ static int take_list(loading *l, dcp_error *err) {
             l->list[i].path = l->moved[i] = path;
     }
     return status;
-}
-
-/* Fails if a store's directory was moved away, since it may have a newer step than the other
- * stores. */
-static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
-    int status = DCP_OK;
-    dcp_error why = {0};
-    for (size_t i = 0; i < tiers->n && !status; i++) {
-        const dcp_store *store = tiers->list[i].store;
-        if (store_leads(store)) status = store_lock_check_location(store->lock, &why);
-    }
-    if (!status) return DCP_OK;
-    return core_fail_again(err, DCP_ERR_IO, &why,
-                           "%s; until then it is unknown which step is the newest", why.message);
 }
 
 /* Collective; `status` is this rank's status so far. */

@@ -157,6 +157,7 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  *
  *   every_byte  1: all files of a step are read, and a damaged file counts as lost; 0: only names,
  *               lengths and headers are checked; if something is lost, all files are read, too
+ *               (and of a step without redundancy files, always only those)
  *   step        the step that is complete now, whether or not anything had to be written
  *   rebuilt     the number of files written; may be NULL
  *
