@@ -14,6 +14,8 @@
  * When a writer is killed, the folder may contain:
  *   step-00000120            a step that was being replaced: the next writer gives its name back,
  *                            unless something else has that name
+ *   absent-step-00000120     a mark: this node had no step of that name when other nodes' steps
+ *                            were being replaced
  *   abandoned-step-00000120  a step that was being set aside: the next writer moves it to
  *                            .abandoned-step-...
  *   old-...                  an entry that was being removed: the next writer removes it
@@ -21,7 +23,8 @@
 
 #define STORE_WRITER_FOLDER ".writer-"
 #define STORE_WRITER_OLD "old-" /* begins the names of entries that are being removed */
-#define STORE_TRASH ".trash-"   /* likewise for earlier writers' entries in the store's directory */
+#define STORE_WRITER_ABSENT "absent-"
+#define STORE_TRASH ".trash-" /* likewise for earlier writers' entries in the store's directory */
 #define STORE_WRITER_FOLDER_PATH 128 /* room for the folder's name and an entry's name */
 
 /* Writes the entry's path within the store's directory: ".writer-<identity>/<entry>". */

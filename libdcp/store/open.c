@@ -34,8 +34,9 @@
  * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
  * name. In a private store either all nodes give the name back or none does; otherwise one node
  * could have the old step and another one the new step. If the old step has lost its name on any
- * node that has no new step, every node gives the old step its name back, replacing a new step if
- * necessary. */
+ * node that has no new step, all nodes first move new steps away, and then give the old step its
+ * name back. A node that had no old step has a mark instead of it (store/directory.h), and then has
+ * no step of that name again. */
 
 #define TMP ".tmp-"
 #define ABANDONED "abandoned-"
@@ -44,6 +45,7 @@
 typedef struct nameless {
     struct lost_step {
         uint64_t step;
+        bool was_absent;             /* only a mark: the node had no such step */
         char path[2 * NAME_MAX + 2]; /* relative to the store's directory */
     } * list;
     size_t n;
@@ -120,6 +122,7 @@ static int note_nameless(nameless *all, uint64_t step, const char *folder, const
     if (!grown) return core_fail_memory(err, (all->n + 1) * sizeof *grown);
     all->list = grown;
     grown[all->n].step = step;
+    grown[all->n].was_absent = entry && begins_with(entry, STORE_WRITER_ABSENT);
     snprintf(grown[all->n++].path, sizeof grown->path, entry ? "%s/%s" : "%s", folder, entry);
     return DCP_OK;
 }
@@ -160,7 +163,9 @@ static int take_nameless(void *ctx, DIR *of, const struct dirent *e, dcp_error *
     const char *entry = e->d_name;
     uint64_t step;
     (void)of;
-    if (is_step_name(entry, &step)) return note_nameless(c->all, step, c->folder, entry, err);
+    const bool is_mark = begins_with(entry, STORE_WRITER_ABSENT);
+    if (is_step_name(entry + (is_mark ? strlen(STORE_WRITER_ABSENT) : 0), &step))
+        return note_nameless(c->all, step, c->folder, entry, err);
     if (begins_with(entry, ABANDONED) && is_step_name(entry + strlen(ABANDONED), &step))
         return abandon(c->store, c->folder, entry, err);
     return DCP_OK;
@@ -202,10 +207,7 @@ static uint64_t next_below(const nameless *all, uint64_t limit) {
 
 static int give_name_back(dcp_store *store, const struct lost_step *lost, const char *name,
                           dcp_error *err) {
-    bool is_there;
-    int status = store_has(store, name, &is_there, err);
-    if (!status && is_there) status = store_discard(store, name, err);
-    if (!status) status = store_lock_check(store->lock, err);
+    int status = store_lock_check(store->lock, err);
     if (status) return status;
     if (renameat(store->dir_fd, lost->path, store->dir_fd, name) != 0)
         return store_fail_errno(store, "cannot give its name back to", name, err);
@@ -230,7 +232,9 @@ static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t
 }
 
 /* Gives the step its name back or discards it. Collective if there are several nodes, which all
- * handle the same step. */
+ * handle the same step. A node that has given the name back keeps no trace of that. If another node
+ * still had the new step when it was killed, the next start would keep it there; so all nodes first
+ * move new steps away. */
 static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
@@ -239,8 +243,12 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     int status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
     uint64_t stands = is_there != 0;
     if (store->nodes > 1) status = comm_agree_min(store->comm, status, &stands, 1, err);
+    if (!status && store->nodes > 1 && !stands) {
+        if (lost && is_there) status = store_discard(store, name, err);
+        status = comm_agree(store->comm, status, err);
+    }
     if (status) return status;
-    if (lost && !stands) status = give_name_back(store, lost, name, err);
+    if (lost && !lost->was_absent && !stands) status = give_name_back(store, lost, name, err);
     if (!status) status = forget_nameless(store, all, step, name, err);
     return store->nodes > 1 ? comm_agree(store->comm, status, err) : status;
 }

@@ -12,6 +12,8 @@
  * which of the two steps remains (store/open.c). */
 #include "store/publication.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -199,8 +201,9 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
 /* A step's folder that is about to get its name. */
 typedef struct renaming {
     char tmp[NAME_MAX + 1], name[64];
-    char aside[STORE_WRITER_FOLDER_PATH]; /* for the entry that had `name` before */
-    char old[NAME_MAX + 1];               /* where that entry is now; "": there was none */
+    char aside[STORE_WRITER_FOLDER_PATH];  /* for the entry that had `name` before */
+    char old[NAME_MAX + 1];                /* where that entry is now; "": there was none */
+    char absent[STORE_WRITER_FOLDER_PATH]; /* the mark that there was none; "": no mark */
     bool taken;
 } renaming;
 
@@ -212,6 +215,19 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
     return r;
 }
 
+/* Used if other nodes have an old step: if they get it back, this node discards the new step. */
+static int mark_absent(const dcp_store *store, renaming *r, dcp_error *err) {
+    char entry[NAME_MAX + 1], own[STORE_WRITER_FOLDER_PATH], folder[PATH_MAX];
+    snprintf(entry, sizeof entry, STORE_WRITER_ABSENT "%s", r->name);
+    store_writer_folder_entry(store, entry, r->absent);
+    if (mkdirat(store->dir_fd, r->absent, 0777) != 0 && errno != EEXIST)
+        return store_fail_errno(store, "cannot make directory", r->absent, err);
+    store_writer_folder_entry(store, "", own);
+    snprintf(folder, sizeof folder, "%s/%s", store->dir, own);
+    const int status = io_sync_folder(folder, err);
+    return status == DCP_OK ? store_sync(store, err) : status;
+}
+
 /* Used if there are several nodes: takes the name away from the old step. All nodes do this first;
  * otherwise one node could have the old step and another one the new step, which would pass for one
  * step because they have the same name. */
@@ -220,7 +236,8 @@ static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     bool is_there;
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = store_has(store, r->name, &is_there, err);
-    if (status != DCP_OK || !is_there) return status;
+    if (status != DCP_OK) return status;
+    if (!is_there) return store->found.is_absent ? DCP_OK : mark_absent(store, r, err);
     if (renameat(fd, r->name, fd, r->aside) != 0)
         return store_fail_errno(store, "cannot rename", r->name, err);
     strcpy(r->old, r->aside);
@@ -257,17 +274,23 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     return status != DCP_OK ? status : store_lock_check_name(store->lock, err);
 }
 
-/* Undoes the renames, unless the store has been lost since. */
+/* Undoes the renames, unless the store has been lost since. Collective if there are several nodes:
+ * old steps get their names back only when no node has the new step. */
 static void return_name(const dcp_store *store, const renaming *r) {
     char undone[STORE_WRITER_FOLDER_PATH];
-    int fd = store->dir_fd;
-    if (strcmp(r->old, r->tmp) == 0) {
-        renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE);
-        return;
-    }
+    int fd = store->dir_fd, status = DCP_OK;
+    const bool is_exchanged = strcmp(r->old, r->tmp) == 0;
+    dcp_error why;
     store_writer_folder_entry(store, "old-undone", undone);
-    if (r->taken && renameat(fd, r->name, fd, undone) == 0) store_directory_remove(fd, undone);
-    if (r->old[0]) renameat(fd, r->old, fd, r->name);
+    if (is_exchanged)
+        renameat2(fd, r->tmp, fd, r->name, RENAME_EXCHANGE);
+    else if (r->taken && renameat(fd, r->name, fd, undone) != 0)
+        status = store_fail_errno(store, "cannot rename", r->name, &why);
+    if (store->nodes > 1) status = comm_agree(store->comm, status, &why);
+    if (status != DCP_OK && store->nodes > 1) return; /* the next start decides */
+    if (!is_exchanged && r->old[0]) renameat(fd, r->old, fd, r->name);
+    if (r->absent[0]) unlinkat(fd, r->absent, AT_REMOVEDIR);
+    if (!is_exchanged && r->taken && status == DCP_OK) store_directory_remove(fd, undone);
 }
 
 /* Makes the link in the writer's folder and moves it from there. */
@@ -332,6 +355,7 @@ static int give_name(dcp_store *store, renaming *r, store_retention *own, dcp_er
 /* Removes the replaced step and repoints `latest`, after the publication. Failures are logged. */
 static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
+    if (r->absent[0]) unlinkat(store->dir_fd, r->absent, AT_REMOVEDIR);
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
         store_log(store, DCP_LOG_WARNING, "the replaced step stays: %s", err.message);
     follow_publication(store, step);
