@@ -350,10 +350,9 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
             const int looked = look_again(l, c, &is_changed, err);
             if (looked) return looked;
             if (is_changed) return try_all(l, c, step, err);
+            if (l->tiers->list[which->tier].given.is_private)
+                status = load_rebuilt(l, which, status, &why);
         }
-        if ((core_fail_is_damage(status) || status == DCP_ERR_IO) &&
-            l->tiers->list[which->tier].given.is_private)
-            status = load_rebuilt(l, which, status, &why);
         if (!status) {
             note_loaded(l, which);
             if (step) *step = which->step;
