@@ -13,7 +13,7 @@ from typing import Any
 from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
-from ._comm import Comm, attempted
+from ._comm import Comm
 from ._options import LoadKeywords
 from ._paths import Path
 from ._state import State
@@ -159,13 +159,8 @@ class Directory:
         struct = _capi.StoreOptions(tool=_options.TOOL, log=_options.LOG, keep_metric=keep_metric.encode() or None, **options)
         lib.store_open(comm.handle, os.fsencode(path), struct, self._handle)
         self._opened: tuple[int, int] | None = None
-        try:
-            attempted(comm, self._look)
-        except BaseException:
-            self.close()
-            raise
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """What rank 0 does when the store is opened."""
         if self._comm.rank == 0:
             self._opened = _identity(self.path)

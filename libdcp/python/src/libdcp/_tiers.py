@@ -138,13 +138,8 @@ class Tiers:
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      on_filled=self._filled, loads_only=True)
         lib.tiers_open(comm.handle, self._list(), self._n, options, self._handle)
-        try:
-            attempted(comm, self._look)
-        except BaseException:
-            self.close()
-            raise
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """What rank 0 does when the list is opened."""
         for tier in self._given if self._comm.rank == 0 else ():
             if not tier.private and not steps(tier.path):

@@ -165,6 +165,7 @@ class Store:
                         "stripe_bytes": stripe_bytes, "keep_every": keep_every, "keep_seconds": keep_seconds,
                         "keep_best": keep_best, "keep_metric": keep_metric, "keep_highest": keep_highest})
                     self._unclosed = _Unclosed(self._comm, self._backend)
+                    attempted(self._comm, self._backend.look)
                     self._comm.agree(_signals.pending())
             except BaseException:
                 self._shut()
@@ -205,13 +206,9 @@ class Store:
         finally:
             self._calling.discard(saving)
 
-    def _report(self) -> None:
+    def _report_quietly(self) -> None:
         """Calls on_published, unless this thread has the store: the function may wait for another thread that uses the
         store, so the call that has the store reports once it has let it go."""
-        if self._holder != threading.get_ident():
-            self._published.report()
-
-    def _report_quietly(self) -> None:
         if self._holder != threading.get_ident():
             self._published.report_quietly()
 
@@ -317,7 +314,7 @@ class Store:
             self._note_published(step)
             return _options.report_of(report)
         report = self._after_earlier(step, "was saved", made)
-        self._report()
+        self._published.report()
         return report
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
@@ -345,7 +342,7 @@ class Store:
             self._let_go(before, e)
             raise
         try:
-            self._report()
+            self._published.report()
         except Exception:
             raise  # about an earlier step: this save continues
         except BaseException as e:
@@ -571,7 +568,7 @@ class Store:
             finally:
                 if not self._is_open:
                     self._worker.close()  # whose thread may wait for the store
-        self._report()
+        self._published.report()
 
     def _close(self, earlier: BaseException | None) -> None:
         if self._is_open:
