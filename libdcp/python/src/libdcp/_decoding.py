@@ -155,7 +155,7 @@ class Decoder:
             member in kind.__members__ if member is not None else issubclass(kind, enum.Flag)))
         if found is None:
             return member if value is None else value
-        return self._made(found, keys, lambda: found(value)) if member is None else found.__members__[member]
+        return self._made(found, keys, lambda: _flag_of(found, value)) if member is None else found.__members__[member]
 
     def _named_tuple(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, fields, words = content
@@ -244,6 +244,14 @@ def _class_in(word: Any) -> str | None:
         return str(word[tag][0])
     inner = word.values() if type(word) is dict else word if type(word) is list else ()
     return next((name for name in map(_class_in, inner) if name is not None), None)
+
+
+def _flag_of(kind: Any, value: Any) -> Any:
+    """Returns the flag of a number. A class may make another number of bits that it does not know, or drop them."""
+    made = kind(value)
+    if getattr(made, "value", made) != value:
+        raise ValueError(f"it makes {made!r} of {value}")
+    return made
 
 
 def _made_of_items(kind: Any, value: Any) -> Any:
