@@ -745,6 +745,17 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, {"own": own}, only="/model/own")
         self.assertEqual(own.value.tolist(), [1, 1])
 
+    def test_own_values_of_keys_of_equal_texts(self):
+        """Both values are at /a/b.c, so each one is found by its keys."""
+        for first, second in ((1, 2), (np.arange(2), 2), ({"a": 1}, {"b": np.ones(2)})):
+            def state(one, two):
+                return {"w": np.ones(1), "a": {"b.c": libdcp.PerRank(one), "b": {"c": libdcp.PerRank(two)}}}
+            with self.subTest(first=first):
+                libdcp.save(self.dir, 1, state(first, second), replace=True)
+                loaded = state(None, None)
+                libdcp.load(self.dir, loaded)
+                self.assert_same([loaded["a"]["b.c"].value, loaded["a"]["b"]["c"].value], [first, second])
+
     def test_rename_means_numbers_too(self):
         libdcp.save(self.dir, 1, {"net": {"w": np.ones(1), "n": {"x": 1}}, "sched": {"last": 7, "c": collections.Counter([2])},
                                   "step": 3})

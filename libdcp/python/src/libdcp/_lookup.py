@@ -102,12 +102,19 @@ class Lookup:
         return self._shape(self.stored(path))
 
     @functools.cached_property
-    def _each_by_path(self) -> dict[str, Mapping[str, Any]]:
-        return dict(self.words.each_by_path())
+    def _each_by_path(self) -> dict[str, list[tuple[tuple[Any, ...], Mapping[str, Any]]]]:
+        """What ranks saved separately. Several keys may give one path, such as ("a", "b.c") and ("a", "b", "c")."""
+        found: dict[str, list[tuple[tuple[Any, ...], Mapping[str, Any]]]] = {}
+        for keys, words in self.words.of_ranks():
+            found.setdefault(object_path(keys), []).append((keys, words))
+        return found
 
     def each(self, keys: tuple[Any, ...]) -> Mapping[str, Any] | None:
         """The words that ranks saved separately at these keys, by rank; None if there are none."""
-        return self._each_by_path.get(self.stored(object_path(keys)))
+        path = self.stored(object_path(keys))
+        found = self._each_by_path.get(path, [])
+        others = found[-1][1] if found and self._shape(path) is None else None
+        return next((words for own, words in found if own == keys), others)
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
         """The path in the state of a tensor below the keys, given its path in the checkpoint. The two paths differ if

@@ -606,11 +606,11 @@ class Stored:
             for key, inner in _words.items_of(tag, word[tag], decoder.value):
                 self._find_places(inner, (*keys, key), decoder)
 
-    def each_by_path(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What ranks saved separately, by the paths that :func:`libdcp._names.object_path` gives."""
-        def found(word: Any, keys: Trail) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def of_ranks(self) -> Iterator[tuple[Trail, Mapping[str, Any]]]:
+        """What ranks saved separately, and the keys that lead to it."""
+        def found(word: Any, keys: Trail) -> Iterator[tuple[Trail, Mapping[str, Any]]]:
             if _words.tag_of(word) == EACH and isinstance(word[EACH], dict):
-                yield _names.object_path(keys), word[EACH]
+                yield keys, word[EACH]
             for key, inner in self.children(word, decoder) or _items_of(word, decoder):
                 yield from found(inner, (*keys, key))
         decoder = Decoder(self.is_tagged, plain=True)
