@@ -1,9 +1,9 @@
-/* Each rank counts its fragments by domain. The carriers of a group add up the counts of its ranks,
- * and report them to the carriers of other groups. Before these reports, each rank sends one word
- * to each other rank: how many entries its report to that rank has, and how wide its group allows
- * windows to be. All ranks use the smallest width. If all ranks can read independently, nothing
- * else is exchanged. If each group can send everything to each other group in a single message,
- * they do. */
+/* Each rank counts the bytes of its fragments in each domain. The carriers of a group add up the
+ * counts of its ranks, and report them to the carriers of other groups. Before these reports, each
+ * rank sends one word to each other rank: the number of entries in its report to that rank, and the
+ * largest width of windows that its group allows. All ranks use the smallest width. If all ranks
+ * can read independently, nothing else is exchanged. If every group can send everything to every
+ * other group in a single message, every group does so. */
 #include "move/routes.h"
 
 #include <stdbool.h>
@@ -38,13 +38,13 @@ typedef struct agreeing {
     move_routes *t;
     int to_file;
     int independent;   /* whether this rank, and later whether all ranks, can read independently */
-    bool one_message;  /* the same for sending everything in one message */
+    bool one_message;  /* likewise, whether everything can be sent in one message */
     tally own;         /* what this rank has, ascending by domain */
     tally carried;     /* what its group has for the groups to which this rank is the carrier */
     uint64_t *foreign; /* for each domain of another group, how much this group has in it */
     uint64_t domains;  /* number of domains, if there are no reader ranges */
     uint64_t *bytes;   /* with reader ranges, two per rank: sizes of messages */
-    move_flow *in;     /* what all partners report; room for in_most */
+    move_flow *in;     /* what all partners report; has room for in_most */
     size_t in_most;
     dcp_comm_message *messages; /* to and from each partner */
     dcp_error *err;
@@ -130,7 +130,7 @@ static int fitting_width(const agreeing *a) {
 }
 
 /* Returns true if the group can send everything in one message to each other group. The limit is
- * lower if only few of the ranks are aggregators, because these few receive everything that all
+ * lower if only a few of the ranks are aggregators, because these few receive everything that all
  * ranks send. */
 static bool fits_one_message(const agreeing *a) {
     const uint64_t ranks = (uint64_t)a->comm->size,
@@ -302,7 +302,7 @@ static int exchange_flows(agreeing *a, const uint64_t *received) {
     return comm_exchange_run(a->comm, send, sends, receive, receives, a->err);
 }
 
-/* Replaces the entries, one per domain, by their sums per window. */
+/* Replaces the entries, one per domain, with their sums per window. */
 static void find_flow_windows(const agreeing *a, move_flows *flows) {
     const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
     size_t n = 0;

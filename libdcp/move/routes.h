@@ -29,11 +29,11 @@ typedef struct move_partner {
 } move_partner;
 
 typedef struct move_routes {
-    move_partner *partners; /* those with which this rank exchanges bytes, sorted by rank */
+    move_partner *partners; /* the partners with which this rank exchanges bytes, by rank */
     int n_partners;
-    bool is_one_message; /* to the file: a single message per partner for all windows */
+    bool is_one_message; /* if moving to a file: one message per partner for all windows */
     /* The number of bytes in all partners' `own` together, and in all partners' `theirs` together:
-     * the most in any window or, if is_one_message, the sum over the single messages. */
+     * the maximum over the windows or, if is_one_message, the sum over the windows. */
     uint64_t most_own, most_theirs;
     /* per window of the list: whether a partner's `own`, or its `theirs`, includes the window */
     unsigned char *has_own, *has_theirs;
@@ -48,12 +48,12 @@ typedef struct move_routes {
 #define MOVE_HEAD_BYTES 8
 
 /* Chooses the windows' width, and fills in `routes`. Collective. `status` is this rank's status so
- * far. *independent says whether this rank can read independently (domain.h); it becomes 1 if all
- * ranks can, and 0 otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no
- * routes. */
+ * far. Before the call, *independent says whether this rank can read independently (domain.h). The
+ * call sets it to 1 if all ranks can, and to 0 otherwise. If it is then 0, move_routes_list must
+ * follow; if it is 1, there are no routes. */
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
                       int to_file, int *independent, move_windows *w, dcp_error *err);
-/* Fills in w->list, and lets all ranks agree on the status. Collective. `status` is this rank's
+/* Fills in w->list, and makes all ranks agree on the status. Collective. `status` is this rank's
  * status so far, which includes routes->status. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err);
 void move_routes_free(move_routes *t);

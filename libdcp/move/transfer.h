@@ -9,8 +9,9 @@
 #include "dcp/save.h"
 #include "move/piece.h"
 
-/* The reports of a save or load to its caller while bytes move: progress, the times of its phases,
- * and that the caller's memory is free. The caller is also asked whether to give up. */
+/* What a save or load reports to its caller while bytes move: its progress, the times of its
+ * phases, and that it no longer needs the caller's memory. The caller is also asked whether to give
+ * up. */
 
 typedef struct move_progress {
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
@@ -20,18 +21,18 @@ typedef struct move_progress {
     uint64_t done, total; /* in bytes of this rank */
     uint64_t unreported;  /* bytes since the last report */
     comm_stop stop;       /* asks the caller whether to give up, as often as progress is reported */
-    /* For a save in flight, otherwise NULL. The first reports that the caller's memory has been
-     * read. The second returns true if somebody waits for that. */
+    /* For a save in flight, otherwise NULL. `released` reports that the caller's memory has been
+     * read. `is_awaited` returns true if somebody is waiting for that. */
     void (*released)(void *ctx);
     bool (*is_awaited)(void *ctx);
     void *ctx;
-    uint64_t staging_bytes; /* the most that is copied to release the memory sooner */
+    uint64_t staging_bytes; /* the most bytes that are copied to release the memory sooner */
 } move_progress;
 
-/* Reports that `bytes` more were written or passed on. */
+/* Reports that `bytes` more bytes were written or passed on. */
 void move_progress_written(move_progress *progress, uint64_t bytes);
-/* Reports that `bytes` more were read, but not written: a caller whose memory is mapped from a file
- * may release that memory. */
+/* Reports that `bytes` more bytes were read, but not written: a caller whose memory is mapped from
+ * a file may release that memory. */
 void move_progress_read(move_progress *progress, uint64_t bytes);
 
 /* Returns DCP_ERR_CANCELLED if the caller or another rank gave up, so the rest can be skipped.
@@ -77,9 +78,9 @@ typedef struct move_transfer {
     struct io_queue *queue; /* for engines by position */
     const move_file *files;
     size_t n_files; /* 1 if the direction is to the file */
-    /* If some files are visible only to some ranks: only rank r reads the addresses
-     * [reader_ranges[r], reader_ranges[r + 1]), also for other ranks. NULL: each rank sees all
-     * files. */
+    /* If some files are visible only to some ranks: rank r alone reads the addresses
+     * [reader_ranges[r], reader_ranges[r + 1]), for itself and for all other ranks. NULL: each rank
+     * sees all files. */
     const uint64_t *reader_ranges;
     struct move_piece *pieces; /* this rank's pieces, sorted; their file_offset is an address */
     size_t n_pieces;
@@ -89,19 +90,19 @@ typedef struct move_transfer {
     size_t n_replicas;
     bool others_are_summed; /* parts that other holders supply are not summed again */
     /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept.
-     * uses_window_cache: all ranks have agreed to use the existing ones. */
+     * uses_window_cache: all ranks have agreed to use the cached windows. */
     struct move_window_cache *window_cache;
     bool uses_window_cache;
     struct move_device *device;
     struct move_progress *progress;
-    bool is_last;    /* to a file: after these pieces, no more of the save's memory is read */
-    bool skips_bulk; /* bulk parts are left to the caller */
+    bool is_last;    /* to a file: no later move of the save reads the caller's memory */
+    bool skips_bulk; /* the caller moves the bulk parts */
     /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
     /* Set if this rank has failed already. Such a rank has no pieces, and the other ranks learn of
      * the failure at the end. NULL: no failure. */
     const dcp_error *failure;
-    bool is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
+    bool is_agreed_later; /* the ranks agree on their status after the move; no sums are joined */
     /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_SCRATCH
      * elements of scratch memory (comm/comm.h). NULL: none. */
     uint64_t *sums;
@@ -115,8 +116,8 @@ typedef struct move_transfer {
 /* Returns the file that contains the address. */
 const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
 
-/* Starts writing or reading [address, address + bytes), which lies in one file, from or into the
- * buffer. */
+/* Starts writing the addresses [address, address + bytes) from the buffer, or reading them into the
+ * buffer. They must lie in one file. */
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
                          uint64_t bytes, uint64_t address);
 
@@ -129,15 +130,15 @@ int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
 
 struct move_progress;
 
-/* Reads the boxes of pieces once, in parts, from wherever they are, and adds them to the pieces'
- * checksums. Not collective. Each box must be its piece's whole dataset, and no piece may be bulk.
- * Bytes on a device are summed there, unless the checksums cover them in short runs. Such bytes are
+/* Reads each piece's box once, in parts, wherever it lies, and adds it to the piece's checksums.
+ * Not collective. Each box must be its piece's whole dataset, and no piece may be bulk. Bytes on a
+ * device are summed there, unless the checksums cover them in short runs. In that case they are
  * copied to the host in the order of the pieces' file_offset, which must ascend; this requires
  * move_device_begin. `progress` may be NULL. */
 int move_sums(const move_piece *pieces, size_t n, struct move_progress *progress, dcp_error *err);
 
 /* Does the same for the parts of the pieces' boxes that other holders supply, but adds them only to
- * the boxes' own checksums; boxes without own checksums are skipped. All other boxes must be
+ * the boxes' own checksums (member `own`), and skips boxes that have none. The other boxes must lie
  * completely in their pieces. */
 int move_sums_of_others(const move_piece *pieces, size_t n, struct move_progress *progress,
                         dcp_error *err);

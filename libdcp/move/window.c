@@ -87,8 +87,7 @@ static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
         }
 }
 
-/* Reduces the number of aggregators until each has at least two domains, if that is possible. Then
- * the first aggregator can have the last domain, too. */
+/* Limits the number of aggregators to about half of the number of domains. */
 static void spare_aggregators(move_windows *w, uint64_t end) {
     const uint64_t pairs = end / (2 * w->domain_bytes) + 1;
     if ((uint64_t)w->n_aggregators > pairs) w->n_aggregators = (int)pairs;
@@ -105,8 +104,8 @@ static void number_areas(move_windows *w, int *used) {
 }
 
 /* Returns the size of a domain, which fits into a slot of the queue. With reader ranges, it is a
- * multiple of the largest page size of any kernel, so all ranks cut the file alike, whatever their
- * own page size is. */
+ * multiple of the largest page size of any kernel, so all ranks cut the file in the same way,
+ * whatever their own page size is. */
 static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
     if (!w->reader_ranges) return IO_SLOT_BYTES;
     uint64_t bytes = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
@@ -135,8 +134,8 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     return DCP_OK;
 }
 
-/* Ranks read independently if, on each of them, the pages that its fragments touch are at most one
- * part in APART of the bytes that it reads. */
+/* Ranks read independently if, for each rank, the pages that its fragments touch amount to at most
+ * 1 / APART of the bytes that it reads. */
 #define APART 64
 
 /* Returns an upper bound on the size of the pages that the piece's fragments touch. */
@@ -191,7 +190,7 @@ static int find_independent(const dcp_comm *comm, const move_piece *pieces, size
     return DCP_OK;
 }
 
-/* Lets all ranks mark their windows, unless all can read independently. Collective. `status` is
+/* Makes all ranks mark their windows, unless all can read independently. Collective. `status` is
  * this rank's status so far. */
 static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
                        int *independent, move_windows *w, dcp_error *err) {

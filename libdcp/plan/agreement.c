@@ -87,9 +87,9 @@ static const char *first_difference(state_tensor *const *sorted, size_t n,
     return NULL;
 }
 
-/* Collective. Fills in the error, which says what each rank has under one path: the first path at
- * which the lowest differing rank differs from rank 0. `own` is the first path at which this rank
- * differs from rank 0, or NULL. */
+/* Collective. Fills in the error, which says what each rank has under one path. If several ranks
+ * differ from rank 0, this is the first path at which the lowest of them does. `own` is the first
+ * path at which this rank differs from rank 0, or NULL. */
 static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n, const char *own,
                            dcp_error *err) {
     char path[DCP_MAX_PATH + 1] = "", what[DCP_MAX_PATH + 16];

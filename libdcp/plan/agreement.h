@@ -30,8 +30,8 @@ typedef struct plan_sums {
     size_t *first;    /* box k's checksums are blocks[first[k]] to blocks[first[k + 1] - 1] */
 } plan_sums;
 
-/* Collective. Compares the replicas of a plan that has some. The message of DCP_ERR_MISMATCH names
- * the first box that differs, the first block of the box that differs, and the ranks. *differ
+/* Collective. Compares the replicas of a plan that has replicas. The message of DCP_ERR_MISMATCH
+ * names the first box that differs, the first block of the box that differs, and the ranks. *differ
  * becomes the number of boxes that are not the same on all their holders. Each box is counted once,
  * however many ranks hold it. */
 int plan_replicas_compare(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,

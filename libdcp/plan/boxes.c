@@ -42,7 +42,7 @@ typedef struct arbiter_box {
 
 /* What this rank has received as an arbiter. Zeroed initially. */
 typedef struct arbiter {
-    const plan_homes *homes; /* NULL: no homes, and tensor i is its arbiter's tensor i / ranks */
+    const plan_homes *homes; /* NULL: no homes, and tensor i has number i / ranks at its arbiter */
     arbiter_box *boxes;      /* ordered by tensor, and within a tensor by arrival */
     size_t n;
     size_t *starts;    /* where each of this arbiter's tensors begins in `boxes`, and the end */
@@ -120,8 +120,8 @@ static bool find_starts(size_t n, const comm_buffer *in, int size, arbiter *a) {
 }
 
 /* Orders the boxes of `in` by tensor, with a counting sort. The boxes must have been counted; n is
- * the number of all tensors. `a` points into `in`, which must remain until the boxes are judged.
- * Returns false if memory is short. */
+ * the number of all tensors. `a` points into `in`, which must remain valid until the boxes are
+ * judged. Returns false if memory is short. */
 static bool unpack_boxes(size_t n, const comm_buffer *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return false;
     const size_t beside = words_of_homes(a->homes), places = a->n + beside * (size_t)size;
@@ -270,7 +270,7 @@ static void free_arbiter(arbiter *a) {
     free(a->sets);
 }
 
-/* The following functions are for each rank as a holder of boxes. This one lists the boxes. Returns
+/* Each rank calls the following functions as a holder of boxes. This one lists the boxes. Returns
  * false if memory is short. */
 static bool list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
                        plan_boxes *plan) {
@@ -288,7 +288,7 @@ static bool list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t
     return true;
 }
 
-/* Returns the boxes' numbers ordered by arbiter, from a counting sort. */
+/* Returns the boxes' numbers sorted by arbiter, with a counting sort. */
 static size_t *order_by_arbiter(const plan_boxes *plan, const plan_homes *homes, int size) {
     size_t n = (size_t)size, *order = core_array(plan->n + 1, sizeof *order);
     size_t *next = calloc(n + 1, sizeof *next);
@@ -346,8 +346,8 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
     return at + wire_bytes(dims);
 }
 
-/* Returns the number of this rank's boxes. Computes how many bytes it sends to each arbiter, and
- * the size of the answers from there. */
+/* Returns the number of this rank's boxes. Computes how many bytes this rank sends to each arbiter,
+ * and the size of that arbiter's answers. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
     for (int r = 0; r < size; r++)

@@ -2,9 +2,9 @@
  *
  * Each tensor has an arbiter: tensor number i belongs to rank i modulo the world size. Every rank
  * sends its boxes to the arbiters of their tensors. An arbiter checks that the boxes cover its
- * tensors. For each box it answers whether the holder keeps it: of equal boxes on several ranks
- * (replicas), one is kept. So no rank sees all boxes: a rank's work and memory grow with the number
- * of its own boxes and with tensors / ranks. */
+ * tensors. For each box it answers whether the holder keeps it: if several ranks hold equal boxes
+ * (replicas), only one of them keeps its box. So no rank sees all boxes: a rank's work and memory
+ * grow with the number of its own boxes and with tensors / ranks. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,8 +21,8 @@ typedef struct plan_box {
     int rank;        /* its holder */
     int keeper_rank; /* the lowest holder of this box */
     /* holders: the number of holders that can share the writing of the box. turn: this holder's
-     * number among them. If there are more than PLAN_MAX_HOLDERS, the last ones get a turn that
-     * never comes. */
+     * number among them. If a box has more holders than PLAN_MAX_HOLDERS, the remaining ones get a
+     * turn that never comes. */
     uint16_t turn, holders;
     /* This holder adds the box to checksums and, unless holders share its writing, writes it. */
     unsigned char keeper;
@@ -61,20 +61,20 @@ typedef struct plan_homes {
      * `in`. May set values of the caller's vote. */
     int (*receive)(void *ctx, struct plan_homes *homes, dcp_error *err);
     void *ctx;
-    uint64_t *out_bytes, *in_bytes; /* [ranks]: bytes to and from each rank; arrays of the caller */
+    uint64_t *out_bytes, *in_bytes; /* [ranks]: bytes to and from each rank; the caller's arrays */
     comm_buffer out, in;            /* the messages from and to this rank; the caller's */
 } plan_homes;
 
 /* Reads the next box of a message to an arbiter. *tensor becomes the tensor's number among the
- * planned ones. *start becomes the address of the box's starts, one per dimension; its counts
- * follow them. Returns the end of the box. */
+ * planned ones. *start becomes the address of the box's starts, one per dimension; the box's counts
+ * follow. Returns the end of the box. */
 const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
                                    const unsigned char **start);
 
 /* Collective; begins with comm_agree of `status`. If `strict`, returns DCP_ERR_MISMATCH for a
  * tensor that the boxes don't cover exactly; the message names ranks and boxes. Otherwise only
- * out->exact shows such tensors, and out->replicas is empty. Adds to the vote `v`, and runs it. If
- * `strict`, `homes` must be NULL. */
+ * out->exact shows such tensors, and out->replicas is empty. Adds its own values to the vote `v`,
+ * and runs it. If `strict`, `homes` must be NULL. */
 int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
                        bool strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
                        dcp_error *err);

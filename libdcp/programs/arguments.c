@@ -61,7 +61,7 @@ static void list_options(const program_command *command, option_list *list) {
             .name = "json", .help = "print one JSON object", .flag = command->json};
 }
 
-/* Prints lines of the help. In the Python package, omits those about mpirun. */
+/* Prints lines of the help. In the Python package, omits lines that mention mpirun. */
 static void print_lines(const char *text) {
     char line[256], own[300];
     for (size_t n; *text; text += n + (text[n] == '\n')) {
@@ -193,8 +193,8 @@ static int read_argv(const program_command *command, const option_list *list, in
     return -1;
 }
 
-/* Returns the name of the missing argument, which is number n of the `needed` ones. The usage lists
- * their names as the last words before its options and optional arguments. */
+/* Returns the name of the missing argument, which is argument n of the `needed` arguments. The
+ * usage lists their names as the last words before its options and optional arguments. */
 static const char *missing_name(const program_command *command, int needed, int n, char name[64]) {
     const char *words[16], *word = command->usage;
     int found = 0;

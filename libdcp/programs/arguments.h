@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns Levenshtein's distance: the number of letters that must be inserted, deleted or replaced
- * to turn one word into the other. Only the first 255 letters of a word count. */
+/* Returns the Levenshtein distance: the smallest number of letters that must be inserted, deleted
+ * or replaced to turn one word into the other. Only the first 255 letters of a word count. */
 size_t program_word_distance(const char *a, const char *b);
 
 /* Command lines: a program has a table of options, from which its --help is printed and its argv is

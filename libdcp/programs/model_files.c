@@ -58,6 +58,6 @@ bool model_files_is_exported(const char *name) {
 const model_wrapper model_wrappers[MODEL_WRAPPERS] = {
     {"_orig_mod.", false},   {"_fsdp_wrapped_module.", false},
     {"_fpw_module.", false}, {"_checkpoint_wrapped_module.", false},
-    {"base_layer.", false}, /* of PEFT, in the names of a layer with an adapter */
+    {"base_layer.", false}, /* PEFT's, in the names of a layer with an adapter */
     {"module.", true},       {"base_model.model.", true},
 };

@@ -29,11 +29,13 @@ const char *program_own_names(const char *text, char *out, size_t size);
  * argv[0]; program_own_names is applied to `fmt`, but not to what it quotes. The message is printed
  * as one line, whatever text it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* Do the same with PROGRAM_USAGE; and with PROGRAM_FAILED and the message "out of memory". */
+/* program_refuse does the same with PROGRAM_USAGE; program_no_memory does so with PROGRAM_FAILED
+ * and the message "out of memory". */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
 int program_no_memory(void);
-/* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE for a path that
- * does not exist, leads through a file, or already exists. */
+/* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE if the path is
+ * unsuitable: for example, it does not exist, or it exists already. Otherwise returns
+ * PROGRAM_FAILED. */
 int program_fail_errno(const char *what, const char *path);
 /* Prints the message of *err, the error of a libdcp function that failed, and returns the exit
  * status. For a collective function only rank 0 prints. */
@@ -47,9 +49,9 @@ bool program_is_launched(void);
  * initialised. */
 int program_rank(void);
 
-/* After this call, a program whose stdout cannot be written ends with a message and PROGRAM_FAILED,
- * instead of 0 or 1, because its output is its result. It is not a failure if the reader has closed
- * its end. Called by program_arguments_parse. */
+/* After this call, a program whose stdout cannot be written ends with a message, and with
+ * PROGRAM_FAILED instead of 0 or 1, because its output is its result. It is not a failure if the
+ * reader of a pipe has closed its end. Called by program_arguments_parse. */
 void program_check_stdout(void);
 
 /* After this call, a write beyond the limit on file sizes (`ulimit -f`) fails with EFBIG instead of

@@ -12,9 +12,9 @@ typedef struct svg svg;
 
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
 
-/* Begins a drawing of width x height on white, in a new file or in place of an existing drawing;
- * `title` is shown in a browser's tab. Returns 0, or errno's code (EEXIST: a file that is not a
- * drawing has that name). */
+/* Begins a drawing of width x height on a white background, in a new file or in place of an
+ * existing drawing; `title` is shown in a browser's tab. Returns 0, or errno's code (EEXIST: a file
+ * that is not a drawing has that name). */
 int svg_open(const char *path, double width, double height, const char *title, svg **out);
 
 /* Ends the drawing and frees it. Returns 0, or errno's code of the first write that failed; then

@@ -201,7 +201,7 @@ static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err)
     return DCP_OK;
 }
 
-/* Sorts the tensor's datasets in the order of `boxes`, and drops those without elements. */
+/* Sorts the tensor's datasets in the order of `boxes`, and drops datasets without elements. */
 static int order_datasets(reader_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
     reader_dataset *datasets = t->datasets;
     reader_dataset *before = core_array(t->n_datasets + 1, sizeof *before);

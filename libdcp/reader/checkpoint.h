@@ -30,8 +30,8 @@ typedef struct reader_dataset {
     uint64_t known_blocks; /* number of blocks in the datasets before it in its reader_datasets */
 } reader_dataset;
 
-/* Datasets of one tensor, either all or those near some boxes, sorted by their starts on the
- * tensor's dimension `sweep`. */
+/* Datasets of one tensor, either all of them or only the ones near some boxes, sorted by their
+ * starts on the tensor's dimension `sweep`. */
 typedef struct reader_datasets {
     reader_dataset *datasets; /* NULL: a view's datasets that are not open (view.h) */
     size_t n;

@@ -63,8 +63,8 @@ static void put_facts(const format_userblock *ub, uint64_t *facts) {
     memcpy(facts, all, sizeof all);
 }
 
-/* Builds a user block from the words that another rank sent, and checks it with the decoder of
- * files' user blocks. */
+/* Builds a user block from the words that another rank sent, and checks it with the decoder that is
+ * used for files. */
 static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *facts,
                       dcp_error *err) {
     unsigned char bytes[USERBLOCK_BYTES];
@@ -82,8 +82,8 @@ static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *f
     return status;
 }
 
-/* Each message begins with the user blocks of the files that its sender reads. Returns the number
- * of words of the user blocks in each message that this rank sends. */
+/* Each message begins with the user blocks of the files that its sender reads. Returns how many
+ * words the user blocks take in each message that this rank sends. */
 static uint64_t words_of_facts(const dcp_checkpoint *ckpt) {
     uint64_t words = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)
@@ -128,8 +128,8 @@ static int take_all_facts(dcp_checkpoint *ckpt, reader_alltoall *alltoall, dcp_e
     return status;
 }
 
-/* Replaces the tensors' numbers in this rank's rows: from numbers in own->names to numbers in the
- * checkpoint. */
+/* Replaces the tensors' numbers in this rank's rows, which are numbers in own->names, with their
+ * numbers in the checkpoint. */
 static int renumber_rows(reader_own_files *own, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
     size_t *numbers = core_array(own->names.n + 1, sizeof *numbers);
@@ -319,8 +319,8 @@ static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
 }
 
 /* Collective; begins with comm_agree of `status`. All ranks receive the same numbers. If names were
- * forged to have equal fingerprints, the numbers may be valid on some ranks only; then all ranks
- * fail. */
+ * forged to have equal fingerprints, the numbers can be valid on some ranks but not on others; then
+ * all ranks fail. */
 static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, bool *moved,
                          dcp_error *err) {
     const size_t n = ckpt->n_tensors, rank = (size_t)ckpt->comm->rank;

@@ -35,7 +35,7 @@ void reader_alltoall_free(reader_alltoall *alltoall);
 
 /* Finding a tensor's rows in the index of a file, without reading the whole index. */
 
-/* Appends the tensor's rows in the file, packed and without blocks (packed.h). */
+/* Appends the tensor's rows in the file, packed and without checksums of blocks (packed.h). */
 int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, format_file *file,
                        comm_buffer *out, dcp_error *err);
 

@@ -9,8 +9,8 @@
 
 /* Computing the checksum of a tensor from the checksums of its datasets. */
 
-/* Returns true if each dataset is contiguous in the tensor, for example because the tensor is cut
- * on dimension 0. Only then do the datasets' checksums determine the tensor's. */
+/* Returns true if each dataset is contiguous in the tensor, for example because the tensor is
+ * divided along dimension 0. Only then do the datasets' checksums determine the tensor's. */
 bool reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
 /* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs
@@ -42,7 +42,7 @@ typedef struct reader_packed {
     size_t tensor, file;
     uint64_t first_block, offset, bytes, crc;
     dcp_box box;
-    const uint64_t *crcs; /* NULL: without blocks */
+    const uint64_t *crcs; /* NULL: the row has no checksums of blocks */
     const char *suffix;
     size_t suffix_bytes, words;
 } reader_packed;

@@ -1,7 +1,7 @@
 /* Reading a box by whole blocks, each of which is checked in the buffer that it was read into. The
- * last block is kept, so reading along a tensor reads each block once. Each dcp_reader has its own
- * buffer, and so does each thread that reads without a dcp_reader. Everything else is shared and
- * remains unchanged, except that reads open files. */
+ * last block is kept, so reading a tensor from its beginning to its end reads each block once. Each
+ * dcp_reader has its own buffer, and so does each thread that reads without a dcp_reader.
+ * Everything else is shared and remains unchanged, except that reads open files. */
 #include "reader/read.h"
 
 #include <sched.h>
@@ -145,8 +145,8 @@ static int read_box(dcp_checkpoint *ckpt, reader_block_cache *c, const char *pat
 enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 
 /* Acquires the flag that guards the list of caches; it is held for an instant only. Gives up after
- * TURN_TRIES, because in a child of fork it stays set forever if another thread of the parent held
- * it. */
+ * TURN_TRIES attempts, because in a child of fork it stays set forever if another thread of the
+ * parent held it. */
 static bool take_turn(dcp_checkpoint *ckpt) {
     for (int i = 0; i < TURN_TRIES; i++) {
         if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return true;

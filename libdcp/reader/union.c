@@ -52,8 +52,8 @@ static int grow_names(reader_names *names, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Finds the tensor, or adds it. *number is its place in the list. If the set has the path with
- * another type or shape, *same is false and the set remains unchanged. */
+/* Finds the tensor, or adds it. *number is its place in the list. If the set has the path with a
+ * different type or shape, *same is false and the set remains unchanged. */
 static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
                      uint32_t *number, bool *same, dcp_error *err) {
     int status = grow_names(names, err);
@@ -142,7 +142,7 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 
 static bool reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
 
-/* Collective; begins with comm_agree of `status`. Sets *are_alike to whether every rank has read
+/* Collective; begins with comm_agree of `status`. Sets *are_alike to true if every rank has read
  * files, and all files have the same tensors and meta. */
 static int compare_files(const reader_own_files *own, int status, bool *are_alike, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;

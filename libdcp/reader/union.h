@@ -32,7 +32,7 @@ typedef struct reader_own_files {
      * reads no file */
     size_t first;
     reader_names names;
-    comm_buffer rows; /* packed; in them, a tensor has its number in `names` */
+    comm_buffer rows; /* packed; they number the tensors as `names` does */
     /* two files differ in a tensor's shape; reported only if no other failure occurs */
     int clash;
     dcp_error clash_error;
@@ -43,8 +43,8 @@ static inline bool reader_reads_file(const dcp_checkpoint *ckpt, size_t f) {
     return ckpt->files[f].reader == ckpt->comm->rank;
 }
 
-/* Adds the tensor to `names`, which may be this rank's own names or those that it received; records
- * a clash. */
+/* Adds the tensor to `names`, which are either this rank's own names or the names that it received;
+ * records a clash. */
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err);
 

@@ -173,7 +173,7 @@ static int take_answers(const dcp_checkpoint *ckpt, comm_buffer *answers, reader
     return take_rows(ckpt, begin, end, view, err);
 }
 
-/* Moves this rank's message to itself from the sent ones to the received ones. A rank that has
+/* Treats this rank's only message, which is addressed to itself, as received. A rank that has
  * copies of all rows answers its own requests in this way. */
 static void keep_message(const dcp_checkpoint *ckpt, reader_alltoall *alltoall) {
     alltoall->in = alltoall->out;

@@ -77,8 +77,8 @@ static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
 }
 
 /* Collective. Folders of the same name may hold files of different saves, since a node that no
- * longer takes part retains its files. Chooses the largest number of shards for which some rank
- * sees each file. */
+ * longer takes part retains its files. Chooses the largest number of shards for which each file is
+ * seen by some rank. */
 static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     dcp_error why = {0}, first = {0};
     int status = DCP_ERR_CORRUPT;

@@ -13,7 +13,7 @@ typedef struct reader_visibility {
     size_t n;               /* number of files of the step */
     uint64_t *readers;      /* for each file, the rank that reads it; the same on all ranks */
     unsigned char *visible; /* for each file, 1 if this rank sees it */
-    uint64_t shards;        /* number of shards that the search tries */
+    uint64_t shards;        /* the number of shards that the search is trying */
 } reader_visibility;
 
 /* Collective. Finds the step that dcp_checkpoint_open_private opens, and decides which rank reads
