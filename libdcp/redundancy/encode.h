@@ -13,7 +13,7 @@ typedef struct redundancy_output {
 } redundancy_output;
 
 /* Creates the file, with space for `bytes` bytes after its first `start` bytes. Checksums are
- * computed for blocks of `block_bytes`. If it fails, it leaves no file behind. */
+ * computed for blocks of `block_bytes`. A call that fails leaves no file behind. */
 int redundancy_output_begin(redundancy_output *o, const char *folder, const char *name,
                             uint64_t start, uint64_t bytes, uint64_t block_bytes, dcp_error *err);
 
@@ -31,7 +31,7 @@ struct comm_stop;
 
 /* Writes this rank's redundancy file into `folder`. Collective. The folder must already contain
  * this rank's complete shard, `shard-RRRRR-of-NNNNN.h5`, in which RRRRR is the rank and NNNNN the
- * communicator's size. On return the file and its folder's entry are durable.
+ * communicator's size. On success the file and its entry in the folder are durable.
  *   folder  `DIR/.tmp-step-N` in the directory of this rank's node; the ranks of a node share it
  *   step    stored in the file
  *   stop    checked from time to time; NULL: never stop

@@ -189,7 +189,7 @@ int redundancy_code_data_strips(const code_group *g) {
 }
 
 /* Returns the member's position in the stripe. The first `lost` positions have redundant strips;
- * those after them have data, and row = position - `lost`. */
+ * the positions after them have data, and row = position - `lost`. */
 static int rotation(const code_group *g, int number, int member) {
     assert(number >= 0 && number < g->members && member >= 0 && member < g->members);
     return (member - number + g->members) % g->members;

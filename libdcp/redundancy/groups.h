@@ -37,8 +37,8 @@ typedef struct redundancy_spec {
     int lost; /* none: 0, partner: 1, rs(K): K */
 } redundancy_spec;
 
-/* Parses "none", "partner" or "rs(K)"; NULL and "" mean none. For other texts returns DCP_ERR_ARG,
- * with a message that lists the allowed ones. */
+/* Parses "none", "partner" or "rs(K)"; NULL and "" mean none. For any other text returns
+ * DCP_ERR_ARG, with a message that lists the allowed texts. */
 int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err);
 
 /* A partition of the ranks into groups, the same on all ranks. */
@@ -65,8 +65,8 @@ int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint6
 
 void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */
 
-/* Return the number of members of group g; and the group of a rank, with the rank's number among
- * its members in *member. */
+/* redundancy_group_members returns the number of members of group g. redundancy_group_of returns
+ * the group of a rank, and sets *member to the rank's number among the group's members. */
 int redundancy_group_members(const redundancy_groups *groups, int g);
 int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
 

@@ -1,6 +1,6 @@
 /* A redundancy file consists of a header of one page, the table of its blocks' checksums padded to
  * whole pages, and the strips. Nothing in it is used until the header's own checksum is known to be
- * right. */
+ * correct. */
 #include "redundancy/parity.h"
 
 #include <fcntl.h>

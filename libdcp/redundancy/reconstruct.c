@@ -219,8 +219,8 @@ static int open_output(const rebuild_site *at, rebuild_group *g, int redundant, 
                                    redundancy_parity_payload_bytes(h, member), BLOCK_BYTES, err);
 }
 
-/* Opens the files of the group that this rank reads and writes. end_group must close them whether
- * or not this succeeds; it removes files that were not finished. */
+/* Opens the files of the group that this rank reads or writes. end_group must close them whether or
+ * not this succeeds; it removes files that were not finished. */
 static int open_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
     parity_header h;
     int status = DCP_OK;
@@ -304,8 +304,8 @@ static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_stri
     return s;
 }
 
-/* Sorts the rows of a stripe into those that are lost, and as many of the other rows as are
- * necessary. */
+/* Finds the rows of a stripe that are lost, and as many of the other rows as are necessary to
+ * compute them. */
 static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_strip *rows,
                       int *present, int *lost, int *n_lost) {
     int n = 0;

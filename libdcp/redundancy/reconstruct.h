@@ -4,10 +4,10 @@
 #include "redundancy/survey.h"
 
 /* Returns the largest n such that the step can still be rebuilt after the loss of any n failure
- * domains, with its files at their present places. Returns the same result on all ranks, without
- * communication. This is the number that the step was saved for, unless files were rebuilt in
- * domains that have files of other members of the same group. Returns 0 if the step can't even be
- * rebuilt now. */
+ * domains, given where its files are now. Returns the same result on all ranks, without
+ * communication. This is the number of losses that the step was saved to survive, unless files were
+ * rebuilt in domains that have files of other members of the same group. Returns 0 if the step
+ * can't even be rebuilt now. */
 int redundancy_losses_survived(const redundancy_survey *survey);
 
 /* Writes all lost shards and redundancy files again, with exactly the bytes that were saved. Each

@@ -179,8 +179,8 @@ static int move_all_strips(strips_move *m, dcp_error *err) {
 }
 
 /* Chooses the size of a slice: if possible, the slices that the busiest rank sends and receives at
- * once fit into MEMORY_BYTES. Sets *sent and *received to how many slices this rank sends and
- * receives at once. */
+ * once fit into MEMORY_BYTES. Sets *sent and *received to the numbers of slices that this rank
+ * sends and receives at once. */
 static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
     uint64_t most[2] = {0, 0};
     *sent = *received = 0;

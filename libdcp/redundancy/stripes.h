@@ -41,6 +41,7 @@ struct comm_stop;
 /* Moves and combines the strips, one slice at a time. Collective. Each rank passes the stripes in
  * which it has strips, in an order that is the same on all ranks. Uses at most 16 MiB per rank,
  * unless some rank sends and receives more than 4,000 strips in all: then each rank uses one page
- * for each strip. `stop` is checked before each slice; NULL: never stop. */
+ * for each strip that it sends or receives. `stop` is checked before each slice; NULL: never
+ * stop. */
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, struct comm_stop *stop,
                             dcp_error *err);

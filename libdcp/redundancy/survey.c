@@ -261,7 +261,8 @@ static size_t file_of(const redundancy_survey *s, const survey_found *f) {
     return (size_t)f->number + (f->kind == REDUNDANCY_NONE ? 0 : (size_t)s->world);
 }
 
-/* Returns true if the redundancy file describes its group like the group's other files. */
+/* Returns true if the redundancy file describes its group in the same way as the group's other
+ * files. */
 static bool agrees(const redundancy_survey *s, const parity_header *h) {
     int leader = s->shards[h->members[0].number].leader;
     parity_header common;
@@ -271,8 +272,8 @@ static bool agrees(const redundancy_survey *s, const parity_header *h) {
            !memcmp(common.members, h->members, sizeof common.members);
 }
 
-/* Checks the file's name, size and header. Files for another world size belong to another save and
- * are not examined. */
+/* Checks the file's name, size and header. Files for a different number of shards belong to another
+ * save and are not examined. */
 static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) {
     struct stat st;
     dcp_error why;
@@ -347,9 +348,8 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
-/* Returns the rank's distance from the rank whose number is `file` modulo the world size. To
- * distribute the work, a file is read by the rank with the smallest distance among those that have
- * it. */
+/* Returns the rank's distance from rank `file` modulo the number of ranks. To distribute the work,
+ * each file is read by the rank with the smallest distance among the ranks that have it. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;
@@ -378,7 +378,7 @@ static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, d
     return DCP_OK;
 }
 
-/* Reads those of this rank's copies that are chosen; sets *withdrawn if one is damaged. */
+/* Reads the chosen copies that are on this rank; sets *withdrawn if one of them is damaged. */
 static int check_chosen(redundancy_survey *s, uint64_t *withdrawn, dcp_error *err) {
     for (size_t i = 0; i < s->n_found; i++) {
         survey_found *f = &s->found[i];

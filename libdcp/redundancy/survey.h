@@ -10,7 +10,7 @@
 
 /* What the redundancy files contain about a shard. */
 typedef struct survey_shard {
-    int leader; /* the shard of member 0 of its group; -1: no file of its group is left */
+    int leader; /* the shard of member 0 of its group; -1: no redundancy file of it is left */
     int member, members;
     uint64_t bytes, crc;
 } survey_shard;
@@ -36,7 +36,7 @@ typedef struct survey_found {
 typedef struct redundancy_survey {
     int every_byte;
     redundancy_kind kind;
-    int lost, world; /* how many members of a group may be lost; how many shards the step has */
+    int lost, world; /* lost members that a group survives; number of shards */
     uint64_t step, set;
     uint64_t *domains; /* each rank's domain */
     survey_found *found;
@@ -57,8 +57,8 @@ void redundancy_survey_group(const redundancy_survey *s, int leader, code_group 
 void redundancy_survey_header(const redundancy_survey *s, int leader, int member,
                               parity_header *out);
 
-/* Looks for the files of one step on all ranks. There may be more or fewer ranks than there were
- * at the save. Collective.
+/* Looks for the files of one step on all ranks. The number of ranks may differ from the number at
+ * the save. Collective.
  *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; n may be 0. A folder that
  *               does not exist counts as empty. Copied. Ranks of a node may name the same folders.
@@ -77,8 +77,9 @@ void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */
 
 /* Returns DCP_OK if the step is complete or can be rebuilt. Returns the same result on all ranks,
  * without communication. If the step can't be rebuilt, returns DCP_ERR_CORRUPT if files are damaged
- * and DCP_ERR_NOT_FOUND otherwise; the message names the group, its lost members and how many may
- * be lost. DCP_ERR_IO: the step may be complete, but some of its files could not be read. */
+ * and DCP_ERR_NOT_FOUND otherwise; the message names the group, its lost members and how many
+ * losses it survives. DCP_ERR_IO: the step may be complete, but some of its files could not be
+ * read. */
 int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
 /* Counts the shards and the redundancy files that can't be used; either pointer may be NULL. */

@@ -122,7 +122,7 @@ int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
 
 /* Parts of new files that are moved together form a batch. The pages of the old files that these
  * parts need are read together, and each page only once. Then the parts are assembled and written.
- * Nearby pieces of an old file are joined to one extent, and the bytes between them are read as
+ * Nearby pieces of an old file are joined into one extent, and the bytes between them are read as
  * well. */
 enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
 

@@ -161,7 +161,7 @@ static void announce_fragments(void *ctx, const save_image *im) {
     free(a.ranges);
 }
 
-/* Returns true if the tensors in the new files have the state id of the old ones. */
+/* Returns true if the tensors in the new files have the same state id as those in the old files. */
 static bool has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
@@ -258,7 +258,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
                                    .shards = o->shards,
                                    .about_json = o->about_json,
                                    .replicas =
-                                       DCP_REPLICAS_TRUST, /* from one dataset, and verified */
+                                       DCP_REPLICAS_TRUST, /* all replicas come from one dataset */
                                    .on_progress = o->on_progress,
                                    .progress_ctx = o->progress_ctx,
                                    .stop = o->stop,

@@ -10,7 +10,7 @@
 /* Reads a JSON object member by member, without building it in memory: the objects that a parser
  * makes from 100 MB of text would require gigabytes. jansson parses each member separately. */
 
-#define ST_WHAT (DCP_MAX_PATH + 4400) /* a file's path and a name, with which messages begin */
+#define ST_WHAT (DCP_MAX_PATH + 4400) /* room for what begins a message: a path and a name */
 
 /* A member's value, as written in the text. */
 typedef struct safetensors_value {

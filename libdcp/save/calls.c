@@ -81,7 +81,7 @@ static bool is_awaited(void *ctx) {
     return awaited;
 }
 
-/* Replaces the plan's boxes with those of the copy that was made ahead. */
+/* Replaces the plan's boxes with the boxes of the copy that was made ahead. */
 static void use_ahead(const dcp_store *store, dcp_saving *s) {
     const save_context *kept = save_context_of(store);
     save_copy_use(kept->memory.copy, kept->plan);
@@ -111,7 +111,8 @@ static int run_saving(void *ctx, dcp_error *err) {
  * threads that do not exist in that process. */
 static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 
-/* Ends the save, if it has not ended, and gives the store its communicator back. */
+/* Waits until the save has ended, or runs it if it has no thread. Gives the store its communicator
+ * back. */
 static void wait_for_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
@@ -249,7 +250,7 @@ static void await_release(dcp_saving *s, comm_stop *stop) {
     while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);
 }
 
-/* Sets *is_ahead to whether this save uses the copy that was made ahead. A later save can no longer
+/* Sets *is_ahead to true if this save uses the copy that was made ahead. A later save can no longer
  * use that copy. */
 static int take_ahead(const dcp_store *store, const dcp_state *state,
                       const dcp_save_options *options, bool *is_ahead, dcp_error *err) {
@@ -290,7 +291,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     return DCP_OK;
 }
 
-/* Returns true if the boxes of the store's next save may be copied now, using the plan of its last
+/* Returns true if the boxes of the store's next save can be copied now, using the plan of its last
  * save. */
 static bool may_copy_ahead(const save_context *kept, const dcp_state *state,
                            const dcp_save_options *options) {

@@ -22,7 +22,8 @@ typedef struct save_memory {
 typedef struct save_context {
     store_attachment attachment;  /* the part that the store knows; must be first */
     struct dcp_saving *in_flight; /* NULL: none */
-    dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
+    dcp_comm *comm; /* for the saving thread: a duplicate of the store's communicator; NULL until it
+                       is needed */
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
     const dcp_state *ahead; /* the state from which memory.copy was made ahead of the save; NULL:

@@ -26,9 +26,9 @@
 #define SMALL_ALIGN 64
 #define NOWHERE UINT64_MAX
 #define PART_BYTES ((uint64_t)16 << 20) /* maximum size of a part */
-#define TEAM_BYTES ((uint64_t)64 << 20) /* copies of this size use several threads */
+#define TEAM_BYTES ((uint64_t)64 << 20) /* copies of at least this size use several threads */
 #define TEAM_MOST 4
-#define TURNS 16 /* about how often each thread fetches parts */
+#define TURNS 16 /* about how many times each thread fetches parts */
 
 /* A part of a box, and its destination. */
 typedef struct copy_part {
@@ -45,14 +45,15 @@ struct save_copy {
     device_pinned *pinned;
     uint64_t used;    /* bytes that are used in `memory` and `pinned` */
     state_box *boxes; /* of the current save */
-    uint64_t *sums;   /* checksums of replicas that were computed during the copy; NULL: none */
+    uint64_t *sums;   /* checksums of replicas, computed during the copy; NULL: none */
     size_t n_sums;
-    /* From a copy made ahead, for the next copy of the same state. NULL: there is none. */
+    /* Kept from a copy made ahead, for the next copy of the same state. `parts` is NULL if there is
+     * none. */
     copy_part *parts;
     size_t n_parts;
     uint64_t touched;
     const dcp_state *of;
-    double changed; /* the state's */
+    double changed; /* `changed` of that state */
 };
 
 /* A copy that is being made. */
@@ -71,7 +72,7 @@ typedef struct copying {
     uint64_t touched;           /* bytes of the parts that are not on a device */
     size_t device_parts;
     bool is_sparse;
-    const dcp_state *of; /* the state of a copy ahead, which has all boxes; else NULL */
+    const dcp_state *of; /* for a copy made ahead, which has all boxes: its state; else NULL */
     unsigned team;       /* number of threads */
     atomic_size_t next;
     atomic_int is_over;     /* the copy was stopped */
@@ -95,8 +96,8 @@ static bool is_copied(const copying *c, const plan_box *b) {
     return b->keeper || c->of || takes_turns(c, b);
 }
 
-/* Sets *copy to how the box lies in its dataset. Returns the offset of its first byte in the file;
- * 0 in layout sharded. */
+/* Describes in *copy how the box lies in its dataset. Returns the offset of the box's first byte in
+ * the file; 0 in layout sharded. */
 static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *copy) {
     const dcp_tensor *t = tensor_of(c, b);
     if (c->r->layout == DCP_LAYOUT_SHARDED) { /* a dataset of its own, which begins on a page */
@@ -116,7 +117,7 @@ static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint6
     return at;
 }
 
-/* Adds parts: the given bytes of box k. */
+/* Adds the given bytes of box k, divided into parts. */
 static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const bool on_device = b->box->device != NULL;
@@ -162,8 +163,8 @@ static int add_turns(copying *c, size_t k, const box_copy *copy) {
 }
 
 /* Chooses the place of box k in the copy, and adds the parts of the box that are copied. Does
- * nothing if another rank writes the whole box. Turns of a large box begin and end at huge pages,
- * so no rank uses memory for the other ranks' turns. */
+ * nothing if another rank writes the whole box. Turns of a large box begin and end at boundaries of
+ * huge pages, so no rank uses memory for the other ranks' turns. */
 static int lay_out_box(copying *c, size_t k) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const bool shared = takes_turns(c, b), on_device = b->box->device != NULL;
@@ -194,7 +195,7 @@ static bool lay_out(copying *c) {
     const size_t n = c->plan->boxes.n;
     int status = DCP_OK;
     c->at = calloc(n + 1, sizeof *c->at);
-    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* a copy ahead has no shared boxes */
+    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* a copy made ahead has none */
     if (!c->at || (!c->of && !c->shared)) return false;
     for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
     return !status;
@@ -234,7 +235,8 @@ static int ranks_here(const dcp_store *store) {
 }
 
 /* Returns how much memory this rank may use for the copy. The default is half of the sum of two
- * amounts: this rank's share of the host's available memory, and the memory `held` already. */
+ * amounts: this rank's share of the host's available memory, and `held`, the memory of its earlier
+ * copy. */
 static uint64_t limit_of(const dcp_store *store, const save_request *r, uint64_t held) {
     if (r->copy_bytes != DCP_COPY_DEFAULT) return r->copy_bytes;
     return (io_available_memory() / (uint64_t)ranks_here(store) + held) / 2;
@@ -345,8 +347,7 @@ static bool sum_others(copying *c) {
     return true;
 }
 
-/* Replaces the plan's boxes with those of the copy. Boxes that are not copied are no longer
- * read. */
+/* Replaces the plan's boxes with the copy's boxes. Boxes that are not copied are no longer read. */
 static bool replace_boxes(copying *c, save_plan *plan) {
     static const unsigned char nothing; /* a valid address for boxes that are not read */
     save_copy *copy = c->copy;
@@ -419,10 +420,10 @@ bool save_copy_make(const dcp_store *store, save_request *r, save_plan *plan,
     return run_copying(&c, store, plan, stop, copy);
 }
 
-/* Returns true if all boxes are in memory and few are replicated. A copy ahead contains replicas
- * completely, not only this rank's turns. */
+/* Returns true if all boxes are in memory and few are replicated. A copy made ahead contains whole
+ * replicas, not only this rank's turns. */
 static bool is_mostly_own(const copying *c) {
-    enum { MOST_SURPLUS = 8 }; /* replicas may be an eighth of the copy */
+    enum { MOST_SURPLUS = 8 }; /* at most an eighth of the copy may be replicas */
     uint64_t all = 0, replicated = 0;
     for (size_t k = 0; k < c->plan->boxes.n; k++) {
         const plan_box *b = &c->plan->boxes.boxes[k];

@@ -17,7 +17,7 @@ typedef struct save_copy save_copy;
 
 /* Copies the boxes that this rank writes; if the holders of a box share its writing, copies only
  * this rank's parts of the box. Computes the checksums of the bytes that this rank compares but
- * does not write. Then replaces the plan's boxes with those of the copy. Not collective. Called on
+ * does not write. Then replaces the plan's boxes with the copy's boxes. Not collective. Called on
  * the caller's thread after the save is planned; checks `stop` now and then. `device` is for boxes
  * on a device. *copy is the memory of earlier copies, NULL if there is none. Returns true on
  * success, and false with an unchanged plan if the copy would need more than r->copy_bytes, fails
@@ -29,8 +29,8 @@ bool save_copy_make(const dcp_store *store, save_request *r, save_plan *plan,
 
 /* Makes a copy ahead, using the plan of the last save, before the ranks have agreed on the next
  * save. Copies all boxes of this rank completely, so the copy serves any plan. Returns false if
- * many boxes are replicated, so this rank would copy much more than it writes, or if a box is not
- * in host memory. */
+ * this rank would copy much more than it writes, because many boxes are replicated, or if a box is
+ * not in host memory. */
 bool save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
                           save_plan *plan, comm_stop *stop, save_copy **copy);
 /* Copies the state again, if `copy` was made ahead from it. No box may have been added to the state
@@ -38,7 +38,8 @@ bool save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_sta
  * bytes; `copy` remains usable. Also returns false if `stop` has ended the copying. */
 bool save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
                       comm_stop *stop, save_copy *copy);
-/* Replaces the plan's boxes with those of the copy, which must have the same tensors and boxes. */
+/* Replaces the plan's boxes with the copy's boxes. The copy must have the same tensors and boxes as
+ * the plan. */
 void save_copy_use(save_copy *copy, save_plan *plan);
 
 /* Fails if the copied bytes differ from the bytes on the device. Not collective; called during the

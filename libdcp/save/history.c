@@ -140,9 +140,9 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
     return f->n ? blocks : 0;
 }
 
-/* Not collective. Rank 0 reads the record of the file of layout global, and sets *serves to whether
- * that file is laid out like the new one. The other ranks allocate memory for the checksums that
- * rank 0 will send. */
+/* Not collective. Rank 0 reads the record of the file of layout global, and sets *serves to 1 if
+ * that file is laid out like the new one, otherwise to 0. The other ranks allocate memory for the
+ * checksums that rank 0 will send. */
 static int read_global(const dcp_store *store, const save_request *r, const save_plan *plan,
                        struct save_history *h, uint64_t *serves, dcp_error *err) {
     const save_file *file = &plan->file;

@@ -1,5 +1,5 @@
 /* The pieces that are written into a file, and the extents that the file shares with the last
- * step's. */
+ * step's file. */
 #include "save/image.h"
 
 #include <errno.h>
@@ -79,10 +79,11 @@ void save_image_free(save_image *im) {
 /* Sharing unchanged bytes with the last step's file.
  *
  * Candidates are the rows in which the previous save left at least one block unchanged. The
- * checksums of their blocks in memory are computed and compared with those of the last file. Rank 0
- * shares the whole pages of unchanged blocks, and everything else is written as usual. All ranks
- * have the same checksums, so each rank finds the same ranges without communication. Rank 0 only
- * reports how many ranges, starting at the first, it could share.
+ * checksums of their blocks in memory are computed, and compared with the checksums in the last
+ * step's record. Rank 0 shares the whole pages of unchanged blocks, and everything else is written
+ * as usual. All ranks have the same checksums, so each rank finds the same ranges without
+ * communication. Rank 0 only has to report how many of the ranges it could share, counted from the
+ * first one.
  *
  * A page is shared only if all its bytes belong to one tensor and are unchanged, so no page is
  * partly shared. Checksums are always computed from memory, so a load notices if shared bytes are
@@ -163,7 +164,7 @@ static bool is_candidate(const save_image *im, size_t row) {
 }
 
 /* Adds a run to the checksums. Bytes that other holders supply are added only to the checksums of
- * the box, through `other`; NULL: that was done before. */
+ * the box, through `other`, which is NULL if that was done before. */
 static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) {
     uint64_t a, b;
     core_box_copy_run(p->copy, run, &a, &b);
@@ -174,7 +175,7 @@ static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) 
     }
 }
 
-/* Computes the checksums of the candidates, which are not computed again during writing. */
+/* Computes the checksums of the candidates; they are not computed again during writing. */
 static void sum_candidates(save_image *im) {
     const bool is_summed = im->replicas && im->replicas->others_are_summed;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -285,8 +286,8 @@ static bool has_candidates(const save_image *im) {
 }
 
 /* Values of save_sharing.how; the ranks use the smallest one. NO: rank 0 can't share, or no row is
- * a candidate, and rank 0 has reserved the whole file. NOT_IN_MEMORY: some boxes are not in host
- * memory, so they can't be compared. */
+ * a candidate; rank 0 has then reserved space for the whole file. NOT_IN_MEMORY: some boxes are not
+ * in host memory, so they can't be compared. */
 enum { NO, NOT_IN_MEMORY, YES };
 
 /* On rank 0: sets the file's size, and sets *sharing to rank 0's part of the vote. */

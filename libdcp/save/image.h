@@ -55,7 +55,7 @@ typedef struct save_image {
     char path[PATH_MAX];
     const struct move_engine *engine;
     io_file file;
-    move_piece *pieces; /* this rank's and, on rank 0, the metadata's; by file_offset */
+    move_piece *pieces; /* this rank's and, on rank 0, the metadata's; sorted by file_offset */
     size_t n_pieces;
     /* A raw checksum per block, followed by the word of save_replicas_word. First they cover this
      * rank's bytes; then they are joined over all ranks. */
@@ -69,8 +69,8 @@ typedef struct save_image {
     save_reuse *reuse;  /* NULL: every byte is written */
     bool is_recycled;   /* on rank 0: the file is a recycled one and is overwritten */
     move_device device; /* the device that has some of the boxes */
-    /* The windows that are kept from earlier saves (move/transfer.h), NULL: none; and whether they
-     * can be used. */
+    /* `moves`: the windows that are kept from earlier saves (move/transfer.h); NULL: none.
+     * `uses_moves`: they can be used. */
     struct move_window_cache *moves;
     bool uses_moves;
     const struct save_replicas *replicas; /* read together with the pieces; NULL: none */
@@ -87,7 +87,7 @@ move_piece *save_image_add(save_image *im, size_t row, const state_box *box, con
 void save_image_free(save_image *im);
 
 /* Unchanged bytes of a file are not written again if the file system lets the new file share them
- * with the last step's. */
+ * with the last step's file. */
 
 /* Makes im->reuse for the image, which is file number `i` of this rank's files in the step.
  * save_image_free frees it. Not collective. */
@@ -105,8 +105,8 @@ void save_reuse_vote(comm_vote *v, save_sharing *sharing);
 
 /* Collective over the image's ranks; called if save_reuse_may_share returns true. `sharing` is the
  * outcome of the vote. Finds the unchanged extents, shares them, and reserves space for the rest.
- * The pieces then skip the shared ranges. For pieces that were compared, the checksums have then
- * been computed. It is not an error if nothing is shared. */
+ * The pieces then skip the shared ranges. The checksums of the pieces that were compared are then
+ * complete, and are not computed again. It is not an error if nothing is shared. */
 int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err);
 
 /* Records the blocks' checksums, which all ranks have. Not collective; called after the data is

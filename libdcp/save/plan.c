@@ -196,10 +196,10 @@ static void save_shards_free(save_shards *shards) {
 
 /* For move_sums, a box is a dataset of its own, whatever the file's layout.
  *
- * If a box has n holders, c(k) is the checksum of holder k, and f is a function that scrambles its
- * arguments and the box. Holder k XORs f(k, c(k)) and f(k + 1 mod n, c(k)) into its word. So the
- * XOR of all words contains, for each k, f(k, c(k)) and f(k, c(k - 1)), which cancel out if all
- * checksums are equal. */
+ * Let n be the number of a box's holders, c(k) the checksum that holder k has computed, and f a
+ * function that scrambles its arguments and the box. Holder k XORs f(k, c(k)) and f(k + 1 mod n,
+ * c(k)) into its word. So the XOR of all words contains, for each k, f(k, c(k)) and f(k, c(k - 1)),
+ * which cancel out if all checksums are equal. */
 
 static uint64_t bytes_of(state_tensor *const *sorted, const plan_box *b) {
     const dcp_tensor *t = &sorted[b->tensor]->tensor;

@@ -1,4 +1,4 @@
-/* The plan of a save: its tensors, which rank writes which boxes, and where these lie in the
+/* The plan of a save: its tensors, which rank writes which boxes, and where the boxes lie in the
  * files. */
 #pragma once
 
@@ -43,8 +43,7 @@ typedef struct save_shards {
 
 /* Replicas: boxes that several ranks hold. Either one of the holders, the keeper, writes the box,
  * or each holder writes some parts of the box. Each holder computes the checksums of the whole box
- * (those of the parts that it writes, while it writes them), and the holders compare the
- * checksums. */
+ * (for the parts that it writes, while it writes them), and the holders compare the checksums. */
 
 struct save_request;
 struct staging;
@@ -112,11 +111,11 @@ typedef struct save_plan {
 
 /* Adds the values of this rank's request to r->agreed.vote, after the values of the call
  * (save_call_agree). Not collective. `is_made` is false if this rank has failed to make its
- * request; otherwise sets r->key. `last` is the plan that is kept, or NULL. */
+ * request; if it is true, sets r->key. `last` is the plan that is kept, or NULL. */
 void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *last, bool is_made);
 
-/* Returns true if the plan is for the request's tensors and boxes on this rank; then makes the
- * plan's boxes point into the request's state. Sets r->key. Not collective. */
+/* Returns true if the plan is for the request's tensors and boxes on this rank. In that case, makes
+ * the plan's boxes point into the request's state. Sets r->key. Not collective. */
 bool save_plan_matches(save_plan *plan, save_request *r);
 
 /* Collective, after the vote. Checks that all ranks request the same save. *out is the plan of the

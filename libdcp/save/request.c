@@ -1,4 +1,4 @@
-/* Arguments that cannot be saved are rejected here, before anything is planned. */
+/* Invalid arguments are rejected here, before anything is planned. */
 #include "save/request.h"
 
 #include <stdbool.h>

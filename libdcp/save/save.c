@@ -308,8 +308,8 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
     return save_plan_make(store, r, &save_context_of(store)->plan, err);
 }
 
-/* Starts an attempt to write the step. Sets the plan's figures in the report and the progress. Not
- * collective. */
+/* Starts an attempt to write the step. Enters the plan's figures into the report and the progress.
+ * Not collective. */
 static writing start_writing(dcp_store *store, const save_request *r, move_progress *progress,
                              dcp_report *report) {
     save_plan *plan = save_context_of(store)->plan;

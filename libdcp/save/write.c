@@ -50,7 +50,7 @@ void save_image_note_recycled(const save_image *im, uint64_t step) {
         store_recycle_record(im->store, step, im->file.fd, pages_of(im->layout));
 }
 
-/* On rank 0. */
+/* Called on rank 0. */
 static int create(save_image *im, dcp_error *err) {
     uint64_t bytes = save_reuse_may_share(im) ? 0 : im->layout->skeleton.file_bytes;
     int hosts = im->layout->layout == DCP_LAYOUT_GLOBAL ? im->store->hosts : 0;
@@ -84,7 +84,7 @@ static int open_created(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Shares extents with the last step's file if the image may share any. Adds the time to the
+/* Shares extents with the last step's file if the image can share any. Adds the time to the
  * report. */
 static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_report *report,
                            dcp_error *err) {
@@ -277,7 +277,7 @@ struct save_sharded {
     shard *list;
     size_t n;
     uint64_t *first_block;  /* per tensor: its first index in `sums` */
-    uint64_t *sums, blocks; /* of the blocks of whole tensors; followed by rank 0's JSON */
+    uint64_t *sums, blocks; /* of the blocks of whole tensors; rank 0's JSON follows */
     uint64_t json_words;    /* words of the JSON; the replicas' word follows it */
 };
 
@@ -333,8 +333,8 @@ static int shard_write(shard *s, const save_sharded *all, const char *folder,
     return status;
 }
 
-/* Lets the save_mover move the bulk parts of all shards together, since they come from the same old
- * files. */
+/* Makes the save_mover move the bulk parts of all shards together, since they come from the same
+ * old files. */
 static int move_apart(const save_sharded *all, const save_mover *mover, dcp_report *report,
                       dcp_error *err) {
     double start = core_clock_now();
@@ -410,7 +410,7 @@ static int make_joined(save_sharded *all, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns true if no file of this rank may share extents with a file of the last step. */
+/* Returns true if no file of this rank can share extents with a file of the last step. */
 static bool cannot_share(const dcp_store *store) {
     const struct save_history *last = save_context_of(store)->history;
     for (size_t i = 0; last && i < last->n_files; i++)

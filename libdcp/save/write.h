@@ -33,7 +33,7 @@ int save_image_finish(save_image *im, dcp_report *report, dcp_error *err);
 
 typedef struct save_sharded save_sharded;
 
-/* Allocates memory, before the ranks agree to write. Not collective. Sets *shares_none to whether
+/* Allocates memory, before the ranks agree to write. Not collective. Sets *shares_none to true if
  * none of this rank's files can share extents with the last step. *out must be freed whether or not
  * the call succeeds. */
 int save_sharded_make(dcp_store *store, const save_request *request, const save_plan *plan,
