@@ -46,9 +46,9 @@ void store_writer_folder_drop(const dcp_store *store) {
 
 /* A store's directory: creating it, and removing its entries.
  *
- * The contents of the directory are not trusted. Removal opens each folder on the way, entry by
- * entry, and unlinks symbolic links instead of following them, so it touches nothing outside the
- * directory. */
+ * The contents of the directory are not trusted. Removal opens each folder relative to the one that
+ * contains it, and unlinks symbolic links instead of following them, so it touches nothing outside
+ * the directory. */
 
 #define DEEPEST 16       /* a step's folder is flat; a deeper tree is not from a store */
 #define LONGEST_BASE 200 /* leaves space in a name for a prefix and a number */

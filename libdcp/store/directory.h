@@ -36,8 +36,8 @@ void store_writer_folder_entry(const dcp_store *store, const char *entry,
  * can't be made, store_writer_folder_ready tries again. */
 void store_writer_folder_make(const dcp_store *store);
 
-/* For leaders. Makes the folder if it is missing; then fails if the store has been lost. The lock
- * is checked after the folder is made, so a later writer finds the folder. */
+/* For leaders. Makes the folder if it is missing, and then fails if the store has been lost. The
+ * lock is checked after the folder is made, so a later writer finds the folder. */
 int store_writer_folder_ready(const dcp_store *store, dcp_error *err);
 
 /* For leaders: removes recycled files and the folder. The folder remains if it contains anything

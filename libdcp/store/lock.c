@@ -74,9 +74,9 @@ static bool store_writer_is_self(const store_writer *w, const store_writer *self
 }
 
 /* Locks are OFD locks. They belong to an open file, not to a process, so threads and other parts of
- * a program can't release them by accident. A forked process does not share the open file, but a
- * process that was created by other calls does, and still holds the lock when the writer has ended.
- * So a lock on a file that names a dead process is no obstacle: such a file is replaced.
+ * a program can't release them by accident. A process made by fork() does not share the open file,
+ * but a process made without fork() does, and still holds the lock when the writer has ended. So a
+ * lock on a file that names a dead process is no obstacle: such a file is replaced.
  *
  * If locks do not exclude others, the file is always replaced and never written to, so a writer
  * that ends can't overwrite its successor's name. */
@@ -95,7 +95,7 @@ struct store_lock {
 };
 
 /* Returns true if the writer was this process, in an earlier attempt or before it called exec. Any
- * other store that this process has open is another writer. */
+ * other store that this process has open counts as another writer. */
 static bool is_self(const store_lock *lock, const store_writer *w) {
     return store_writer_is_self(w, &lock->self) &&
            (strcmp(w->id, lock->self.id) == 0 || !io_lock_file_has(w->id));
@@ -168,13 +168,13 @@ static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
     return DCP_OK;
 }
 
-/* Returns true if the directory contains steps or remains of saves, or could not be listed: then it
- * has had a writer, and may still have one. */
+/* Returns true if the directory contains steps or remains of saves: then it has had a writer, and
+ * may still have one. Also returns true if the directory could not be listed. */
 static bool had_writer(int dir_fd) {
     return io_visit_entries(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
-/* Replaces the current `.lock` by a new file with this writer's name. */
+/* Replaces the current `.lock` with a new file that contains this writer's name. */
 static int replace_file(store_lock *lock) {
     char tmp[64];
     snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
@@ -258,8 +258,8 @@ static bool is_free(grant g, const store_writer *w, store_writer_state fate) {
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
 
-/* Returns the writer for a message. If a process has locked the file without writing its name, gets
- * the process from the kernel. */
+/* Returns the writer for a message. If a process has locked the file without writing its name, asks
+ * the kernel which process it is. */
 static store_writer name_holder(const store_lock *lock, int fd, const store_writer *named) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     store_writer w = *named;
@@ -349,7 +349,7 @@ int store_lock_acquire(int dir_fd, const char *dir, const char *id, int take_ove
 }
 
 /* Returns the result that a lock request would have, without making one. This does not show whether
- * a granted lock excludes others; the file's text records what its writer found about that. */
+ * a granted lock excludes others; the file's text records what its writer found out about that. */
 static grant look_at_lock(int fd, const store_writer *w) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(fd, F_OFD_GETLK, &whole) != 0) return explain_failed_lock(errno);

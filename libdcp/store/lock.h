@@ -61,18 +61,17 @@ int store_lock_acquire(int dir_fd, const char *dir, const char *id, int take_ove
 int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err);
 
 /* Checks that this process still has the store. If `.lock` was removed and no other writer has
- * taken the store, takes it again. DCP_ERR_BUSY: another writer has taken the store, or has the
- * different directory that is now at the store's path; the message names the writer.
- * DCP_ERR_NOT_FOUND: the directory was moved or removed, and no writer has the directory, if any,
- * that is now at its path. DCP_ERR_STATE: this process was forked from the one that took the
- * store. */
+ * taken the store, takes it again. DCP_ERR_BUSY: another writer has taken the store, or a different
+ * directory is now at the store's path and has a writer; the message names that writer.
+ * DCP_ERR_NOT_FOUND: the directory was moved or removed, and its path now has no directory, or one
+ * without a writer. DCP_ERR_STATE: this process was forked from the one that took the store. */
 int store_lock_check(store_lock *lock, dcp_error *err);
 
 /* Returns DCP_ERR_STATE unless this process is `opener`, which opened the store in `dir`. */
 int store_lock_check_opener(const char *dir, int64_t opener, dcp_error *err);
 
-/* Like store_lock_check, but does not check the path, nor whether this process was forked. Used
- * once a change to the directory is complete, wherever the directory is. */
+/* Like store_lock_check, but checks neither the path nor whether this process was forked. Used once
+ * a change to the directory is complete, wherever the directory is. */
 int store_lock_check_name(store_lock *lock, dcp_error *err);
 
 /* Returns true if the directory was removed, so it cannot come back. */

@@ -28,15 +28,15 @@
 /* A writer may have been killed at any moment, or may still run without knowing that it has lost
  * the store. So its folders are first renamed, and from then on its operations on the old names
  * fail. Then the folders are searched for steps. A folder that can't be searched is not changed. It
- * may contain the newest step, so the store can't be opened until somebody has mended or moved the
- * folder.
+ * may contain the newest step, so the store can't be opened until somebody has repaired or moved
+ * the folder.
  *
  * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
  * name. In a private store either all nodes give the name back or none does; otherwise one node
  * could have the old step and another one the new step. If the old step has lost its name on any
  * node that has no new step, all nodes first move new steps away, and then give the old step its
- * name back. A node that had no old step has a mark instead of it (store/directory.h), and then has
- * no step of that name again. */
+ * name back. A node that had no old step has a mark instead of it (store/directory.h), and
+ * afterwards has no step of that name, as before. */
 
 #define TMP ".tmp-"
 #define ABANDONED "abandoned-"
@@ -135,8 +135,8 @@ static bool is_step_name(const char *name, uint64_t *step) {
     return strcmp(made, name) == 0;
 }
 
-/* Records the step unless it is known to be incomplete: earlier versions gave the same name to
- * steps that were being removed as to steps that were being replaced. */
+/* Records the step unless it is known to be incomplete: earlier versions used the same name for
+ * steps that were being removed and for steps that were being replaced. */
 static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, const char *name,
                          dcp_error *err) {
     char path[PATH_MAX];
@@ -233,8 +233,8 @@ static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t
 
 /* Gives the step its name back or discards it. Collective if there are several nodes, which all
  * handle the same step. A node that has given the name back keeps no trace of that. If another node
- * still had the new step when it was killed, the next start would keep it there; so all nodes first
- * move new steps away. */
+ * was then killed while it still had the new step, the next start would keep the new step there. So
+ * all nodes first move new steps away. */
 static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
@@ -283,7 +283,7 @@ static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     return DCP_OK;
 }
 
-/* Removes the entries whose names begin with `start`. Those that may contain a step were searched
+/* Removes the entries whose names begin with `start`. Entries that may contain a step were searched
  * before. */
 static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
     clearing c = {.store = store, .start = start};
@@ -298,8 +298,9 @@ static int collect(dcp_store *store, nameless *all, dcp_error *err) {
 }
 
 /* Collective; called by the writer that has just taken the store. Renames the folders that earlier
- * writers left, so a writer that still runs can no longer use them. Gives steps back the names that
- * they had lost temporarily. Removes and logs the rest. DCP_ERR_BUSY: the store was lost again. */
+ * writers left, so a writer that still runs can no longer use them. Gives their names back to steps
+ * that had lost them temporarily. Removes and logs the rest. DCP_ERR_BUSY: the store was lost
+ * again. */
 static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     nameless all = {0};
     bool leads = store_leads(store);
@@ -346,7 +347,7 @@ static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
     }
 }
 
-/* Collective: sets *leader to the lowest rank whose directory is the same as this rank's, `dir_fd`,
+/* Collective: sets *leader to the lowest rank that has the same directory as this rank (`dir_fd`),
  * and *nodes to the number of different directories. `dir` is for messages. */
 static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, int *nodes,
                       dcp_error *err) {

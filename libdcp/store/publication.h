@@ -4,8 +4,8 @@
 #include "comm/vote.h"
 #include "store/store.h"
 
-/* Lets a save of that step replace the existing step, which nobody has read, even if
- * options.replace is 0. */
+/* Lets a save of `step` replace the existing step, which nobody has read, even if options.replace
+ * is 0. */
 void store_allow_replacement(dcp_store *store, uint64_t step);
 
 /* Collective: sets *is_there to 0 if any node's directory, or the step in it, is missing. */

@@ -169,7 +169,7 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
 /* Making room. A step's turn is its place in the order of removal. Each leader finds the lowest
  * turn in its own directory; the step with the lowest turn of all is removed on all nodes. */
 
-#define STANDS ((uint64_t)1 << 63) /* in the turn of a step that is not set aside: it goes last */
+#define STANDS ((uint64_t)1 << 63) /* marks steps that are not set aside: their turn comes last */
 #define NO_TURN UINT64_MAX
 
 /* Returns the step's turn, or NO_TURN if it must remain. `newest` is the newest step that all nodes

@@ -27,10 +27,10 @@
 typedef struct restoration {
     dcp_store *store;
     int every_byte, rebuilt;
-    int survives; /* how many domains may be lost once the step is rebuilt */
+    int survives; /* how many lost domains the rebuilt step survives */
     uint64_t step;
     char folder[PATH_MAX]; /* the step's folder on this rank's node */
-    dcp_error newest;      /* what the newest step lacks */
+    dcp_error newest;      /* why the newest step was passed over */
 } restoration;
 
 static int survey(restoration *r, int every_byte, redundancy_survey **out, dcp_error *err) {
@@ -47,8 +47,9 @@ static int count_lost(const redundancy_survey *s) {
     return shards + files;
 }
 
-/* Returns the members of this node's about.json that concern the save, without those that concern
- * only the folder or its writer. Returns NULL if there is no about.json or memory is short. */
+/* Returns the members of this node's about.json that concern the save, without the members that
+ * concern only the folder or its writer. Returns NULL if there is no about.json or memory is
+ * short. */
 static char *read_members(const restoration *r, int ranks) {
     static const char *const own[] = {"tool",  "version", "time",   "host",  "pid",
                                       "ranks", "shards",  "domain", "crc64", "rebuilt"};

@@ -279,7 +279,7 @@ void store_retain_list(dcp_store *store, store_retention *out) {
 
 /* Pins.
  *
- * Each of the other stores of a list may be filled from this store, and each filling uses one pin.
+ * Each of the other stores of a list can be filled from this store, and each filling uses one pin.
  * Another pin is for the marked step, and one more for the next marked step while the mark
  * changes. */
 enum { PINS = DCP_MAX_TIERS + 1 };
@@ -470,8 +470,8 @@ static bool is_kept_by_policy(const dcp_store_options *o, uint64_t step, const u
     return uses_about(o);
 }
 
-/* Returns true if the step is older than those that `keep` keeps, and nothing but a policy can keep
- * it. An abandoned step counts as older than a complete one of the same number. */
+/* Returns true if the step is older than the steps that `keep` keeps, and nothing but a policy can
+ * keep it. An abandoned step counts as older than a complete one of the same number. */
 static bool is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return false;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
@@ -488,7 +488,7 @@ int store_retain(dcp_store *store, uint64_t published, const store_retention *ow
     if (options->keep == 0) return DCP_OK;
     int status = find_oldest_to_keep(store, own, published, &oldest, &found, &why);
     if (!status) status = agree_on_unkept(store, own, &unkept, &n, &why);
-    if (status && status != DCP_ERR_COMM) { /* perhaps on this rank alone: the step is published */
+    if (status && status != DCP_ERR_COMM) { /* perhaps only on this rank; the step is published */
         if (store_leads(store))
             store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
         found = false;
@@ -545,7 +545,7 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* Sets *found to whether the directory has steps after store->continue_from. Lists the directory
+/* Sets *found to true if the directory has steps after store->continue_from. Lists the directory
  * through its descriptor, since it is no longer at its path. */
 static int has_later(const dcp_store *store, bool *found, dcp_error *err) {
     dcp_step *steps;

@@ -29,13 +29,13 @@ void store_recycle_remove(dcp_store *store);
 
 /* Which steps remain in a store, and how the others are removed. */
 
-/* For a leader: sets the complete step aside, and logs that with the reason `why`. */
+/* For a leader: sets aside the complete step, and logs that with the reason `why`. */
 int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err);
 
-/* For a leader: sets the steps after store->continue_from aside, and logs that. */
+/* For a leader: sets aside the steps after store->continue_from, and logs that. */
 int store_abandon(dcp_store *store, dcp_error *err);
 
-/* Collective: sets the steps after store->continue_from aside now, not at the next publication.
+/* Collective: sets aside the steps after store->continue_from now, not at the next publication.
  * DCP_ERR_NOT_FOUND: the directory was moved, and may come back with such steps. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
@@ -47,8 +47,8 @@ int store_move_to_writer_folder(dcp_store *store, const char *name, const char *
  * it, store_remove_released removes it later. */
 int store_discard(dcp_store *store, const char *name, dcp_error *err);
 
-/* Discards a step like store_discard, unless a reader holds it: then the step remains, and *kept is
- * true. */
+/* Discards a step like store_discard, unless a reader holds it. In that case the step remains, and
+ * *kept becomes true. */
 int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err);
 
 /* Removes the entry, which is not a step. If a reader holds it, store_remove_released removes it
@@ -78,8 +78,7 @@ typedef struct store_retention {
  * collective. A failure is logged. */
 void store_retain_list(dcp_store *store, store_retention *out);
 
-/* Returns DCP_ERR_ARG if the members of the options that begin with `keep` contradict each other.
- */
+/* Returns DCP_ERR_ARG if the options whose names begin with `keep` contradict each other. */
 int store_retention_check(const dcp_store_options *options, dcp_error *err);
 
 /* Collective; called after the publication of step `published`. Leaders remove the steps that

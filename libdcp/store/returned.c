@@ -18,8 +18,8 @@
  * Only saves of one run are compared. A node may have the steps of another run, for example if its
  * directory belonged to another job. Then the run that continues is the one that saved last among
  * the runs of which enough nodes are present to load a step; if there is none, it is the run whose
- * present nodes are in the most failure domains. Other runs' copies of its steps are set aside, and
- * redundancy rebuilds what is then missing. */
+ * present nodes are in the most failure domains. Other runs' copies of this run's steps are set
+ * aside, and redundancy rebuilds what is then missing. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -56,7 +56,7 @@ typedef struct node_steps {
     size_t n;
     node_step *list;
     store_lineage lineage;
-    uint64_t needed; /* how many failure domains of that run must be present; 0: unknown */
+    uint64_t needed; /* how many failure domains of the lineage's run must be present; 0: unknown */
 } node_steps;
 
 /* Returns the number of the save in the high bits, and some bits of a checksum of its writer
@@ -156,9 +156,9 @@ static bool is_of_other_run(uint64_t run, uint64_t id) { return id && run && id 
 
 /* Nodes compare what they know about a step by numbers, called words: later information has a
  * larger word. This function returns the word of a node that has no complete copy of the step, or 0
- * if the node knows nothing about the step. The information is either a save of the step that the
- * node has set aside, which counts as later than that save itself, or a point at which the run went
- * back to a step before this one. */
+ * if the node knows nothing about the step. Such a node knows either that it has set aside a save
+ * of the step, which counts as later than the save itself, or that the run went back to a step
+ * before this one. */
 static uint64_t word_without(const node_steps *own, uint64_t step, uint64_t run) {
     uint64_t last = 0;
     for (const node_step *s = own->list; s < own->list + own->n; s++)
@@ -201,8 +201,8 @@ static uint64_t word_of(const node_steps *own, const node_step *mine, uint64_t s
     return is_of_other_run(run, mine->run) ? 0 : mine->save << 1;
 }
 
-/* Collective: for each step of which any node has a complete copy, sets the superseded copies
- * aside. */
+/* Collective: for each step of which any node has a complete copy, sets aside the superseded
+ * copies. */
 static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
@@ -303,7 +303,7 @@ static const membership *choose_run(membership *list, size_t n) {
     return best.last;
 }
 
-/* Collective: sets *lineage on all ranks to the latest one of the run that continues. */
+/* Collective: sets *lineage on all ranks to the latest lineage of the run that continues. */
 static int unite(const dcp_store *store, const node_steps *own, store_lineage *lineage,
                  dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
@@ -370,9 +370,9 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
 }
 
 /* Returns true if the step, which is later than find_earliest, is past. If its about.json is
- * damaged, nothing says whether it was saved before the news, or is the only step of the store that
- * was saved after it. So it stays if the run has a step that is at least as new, which is then
- * loaded instead. */
+ * damaged, nothing says whether the step was saved before the run went back, or is the only one of
+ * the store's steps that was saved afterwards. So it stays if the run has a step that is at least
+ * as new, which is then loaded instead. */
 static bool is_past(const dcp_store *store, const node_step *s, const store_lineage *said,
                     const returned_news *news) {
     const dcp_step *step = s->step;

@@ -18,12 +18,12 @@ int store_returned_reconcile(dcp_store *store, dcp_error *err);
 
 /* Collective. `run` is the lineage that the latest save in any store of the list records. On each
  * node of this store, sets aside two kinds of steps that have the run's id:
- * - steps that are past according to `run`. But if such a step is past according to this store's
- *   own saves, too, it remains: somebody renamed it back by hand;
+ * - steps that are past according to `run`. But if such a step is also past according to this
+ *   store's own saves, it remains: somebody renamed it back by hand;
  * - steps of a branch, from the point at which the branch left the run.
- * Steps of other runs remain, and so do steps before `after` with a damaged about.json: the run has
- * a step that is as new. From now on the store's saves belong to the run. The errors are those of
- * store_returned_reconcile. */
+ * Steps of other runs remain. So do steps with a damaged about.json that are before `after`, which
+ * is one more than the run's newest step: the run has a step that is at least as new. From now on
+ * the store's saves belong to the run. Returns the same errors as store_returned_reconcile. */
 int store_returned_set_aside(dcp_store *store, const store_lineage *run, uint64_t after,
                              dcp_error *err);
 

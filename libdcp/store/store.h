@@ -18,8 +18,8 @@
  * - A save is past if it was superseded because the run went back: it was made before the run went
  *   back, and its step is later than the step to which the run went back. Then the step of the save
  *   is called past, too.
- * - A store_rewind implies another one, P, if all saves that are past because of P are also past
- *   because of the first one.
+ * - A store_rewind R implies another one, P, if all saves that are past because of P are also past
+ *   because of R.
  * - A branch consists of saves that only some stores of a list got, while the others were absent,
  *   and from which the run did not continue. These saves have the run's id. */
 
@@ -61,8 +61,8 @@ bool store_lineage_has(const store_lineage *lineage, store_rewind past);
 
 struct json_t;
 
-/* Reads the lineage from `about`, the about.json of the save with that number. If about.json has no
- * lineage, n and id are 0. */
+/* Reads the lineage from `about`, the about.json of the save with number `number`. If about.json
+ * has no lineage, n and id are 0. */
 void store_lineage_read(store_lineage *lineage, const struct json_t *about, uint64_t number);
 
 /* Adds the lineage to about.json. Returns 0, or -1 if memory is short. */

@@ -1,10 +1,10 @@
 /* Filling one store from another's files. As in a rewrite, data bypass the page cache, and a rank
- * writes some parts of 4 MiB while it reads others. Each rank reads the files of which it is the
- * reader, usually those that it wrote; of a global file, it reads its share. Before the step is
- * published, the written tensors are checked against the checksums of the step that was read. The
- * caller's thread opens the step and plans the save, because that calls HDF5. Everything else is
- * done by a thread, over the filled store's communicator. The step that is read is pinned, so
- * `keep` does not remove it. */
+ * writes some parts of 4 MiB while it reads others. In layout sharded, each rank reads the files of
+ * which it is the reader, usually the files that it wrote; in layout global, it reads its share of
+ * the file. Before the step is published, the written tensors are checked against the checksums of
+ * the step that was read. The caller's thread opens the step and plans the save, because that calls
+ * HDF5. Everything else is done by a thread, over the filled store's communicator. The step that is
+ * read is pinned, so `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <assert.h>

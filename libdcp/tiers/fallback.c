@@ -1,9 +1,9 @@
 /* Going back, and loading. The ranks declare at different times that the run goes back, and may do
  * so while stores are being filled or a save is in flight. So the declaration is only recorded, and
  * from then on affects everything that the list knows (tiers/tier_list.h). All ranks take part in
- * the next save. It ends the fillings, and cancels those of abandoned steps. Before it saves into
- * any store, it sets the abandoned steps aside in every store, and makes the list forget them.
- * Afterwards every store contains what it would contain if the abandoned steps had never
+ * the next save. It cancels the fillings of abandoned steps, and waits for all fillings. Before it
+ * saves into any store, it sets the abandoned steps aside in every store, and makes the list forget
+ * them. Afterwards every store contains what it would contain if the abandoned steps had never
  * existed. */
 #include "core/bytes.h"
 #include "tiers/tier_list.h"
@@ -197,8 +197,8 @@ static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkp
 
 /* Calls the program's function, and makes the ranks agree on its status, which determines what they
  * try next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
- * files are there, and what is missing is something that the program wanted. If that can't be
- * examined, the step can't be proven to be damaged. */
+ * files are there, and what is missing is something that the program wanted. If opening it fails
+ * for a reason other than damage, nothing proves that the step is damaged. */
 static int call_load(const loading *l, const dcp_tiers_step *which, dcp_checkpoint *ckpt,
                      dcp_error *err) {
     dcp_checkpoint *again;
@@ -225,8 +225,8 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     int status = open_listed(l, which, &ckpt, err);
     if (status) return status;
     status = call_load(l, which, ckpt, err);
-    /* recorded before the close ends the hold, so the `keep` of a filling that ends now does not
-     * remove the step */
+    /* recorded before the close ends the hold; otherwise a filling that ends now could remove the
+     * step (`keep`) */
     if (!status) tiers_record_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
@@ -325,8 +325,8 @@ static int fail_empty(const loading *l, dcp_error *err) {
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
 }
 
-/* Waits for the threads that work on a private store whose step could not be loaded, since it may
- * have to be rebuilt. */
+/* Waits for the threads that work on a private store whose step could not be loaded, since the step
+ * may have to be rebuilt. */
 static void wait_for_threads(const loading *l, const dcp_tiers_step *which) {
     tier *t = &l->tiers->list[which->tier];
     if (!t->given.is_private) return;
@@ -336,8 +336,8 @@ static void wait_for_threads(const loading *l, const dcp_tiers_step *which) {
 
 /* Tries the candidates in order. If a step could not be read, other copies of the same step may be
  * loaded instead, but no older step. If a step does not load, and the stores no longer hold the
- * same steps, `keep` may have removed it because a save or a filling has ended since the steps
- * were listed. Then a newer step exists, and the search begins again. */
+ * steps that were listed, `keep` may have removed the step because a save or a filling has ended
+ * since then. In that case a newer step exists, and the search begins again. */
 static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {

@@ -86,7 +86,7 @@ static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
 }
 
 /* Collective: sets *after to the number after the newest step of the stores that have the run's
- * latest save; 0: they have none. */
+ * latest save; 0: these stores have no step. */
 static int find_newest_of_run(const dcp_tiers *tiers, const store_lineage *known,
                               const store_lineage *run, uint64_t *after, dcp_error *err) {
     char path[PATH_MAX];

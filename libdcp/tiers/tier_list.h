@@ -133,6 +133,7 @@ void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t);
  * numbers show which of its steps are past (store/store.h). */
 void tiers_number_alike(dcp_tiers *tiers);
 
-/* Collective. If the run has gone back, ends all fillings, forgets later steps, and sets them aside
- * in all stores, even in stores that the next save does not go into. No save may be in flight. */
+/* Collective. If the run has gone back, cancels the fillings of later steps, waits for all
+ * fillings, forgets later steps, and sets them aside in all stores, even in stores that the next
+ * save does not go into. No save may be in flight. */
 int tiers_go_back(dcp_tiers *tiers, dcp_error *err);

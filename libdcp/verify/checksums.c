@@ -1,9 +1,9 @@
 /* The raw form of CRC-64 is linear (core/crc64.h): a part of a block is summed separately, shifted
- * by the number of bytes that follow it in the block, and added by XOR, which several threads may
- * do at once.
+ * by the number of bytes that follow it in the block, and added by XOR. Several threads can do this
+ * at once.
  *
  * If each dataset of a tensor is contiguous in the tensor, the tensor's checksum is computed from
- * those of the datasets. The bytes of all other tensors are summed a second time, in the order of
+ * the datasets' checksums. The bytes of all other tensors are summed a second time, in the order of
  * the tensor. */
 #include "verify/checksums.h"
 
@@ -26,7 +26,7 @@ struct verify_sums {
     const dcp_checkpoint *ckpt;
     summed_dataset *datasets; /* in all files; sorted by offset within a file */
     size_t *first;            /* [n_files + 1]: the first dataset of each file */
-    uint64_t *outside_bytes;  /* per file: how many bytes are in neither user block nor dataset */
+    uint64_t *outside_bytes;  /* per file: how many bytes are outside datasets and user block */
     /* Raw sums of the blocks of all files, then of each file's bytes outside datasets, then of
      * tensors. */
     uint64_t *sums;
@@ -177,8 +177,8 @@ static void add_to_outside(const verify_sums *t, size_t f, uint64_t position,
     xor_into(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
 }
 
-/* Adds the bytes between datasets that begin at `offset` and end at `end` or at dataset e. Returns
- * how many bytes it added. */
+/* Adds the bytes that lie between datasets, from `offset` to `end` or to the start of dataset e,
+ * whichever comes first. Returns how many bytes it added. */
 static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offset,
                         const unsigned char *data, uint64_t end) {
     uint64_t position;

@@ -185,7 +185,7 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
 
 static int on_scanned(void *ctx, uint64_t done, dcp_error *err) {
     verifier *v = ctx;
-    uint64_t all = done * (uint64_t)v->comm->size; /* the other ranks have progressed similarly */
+    uint64_t all = done * (uint64_t)v->comm->size; /* assumes similar progress on other ranks */
     if (all > v->file_bytes) all = v->file_bytes;
     if (all > v->done) report_progress(v, all - v->done);
     return comm_stop_poll(&v->stop, err);
@@ -265,10 +265,10 @@ static bool same_offsets(const format_file *file, const format_row *rows, const 
     return s->file_bytes == file->ub.file_bytes;
 }
 
-/* Sets *ours to true if this library with its HDF5 would write, for these rows, checksums and meta,
- * the same bytes outside tensor data as the file has. The checksum in the user block shows that.
- * HDF5 lays out the file again in memory, and never opens the file itself, so forged metadata
- * cannot mislead it. */
+/* Sets *ours to true if this library with its HDF5, given the file's rows, checksums and meta,
+ * would write the same bytes outside tensor data that the file has. The checksum in the user block
+ * shows whether they are the same. HDF5 lays out the file again in memory, and never opens the file
+ * itself, so forged metadata cannot mislead it. */
 static int is_own_metadata(const format_file *file, bool *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
@@ -317,8 +317,8 @@ static void judge_row(verifier *v, format_file *file, const format_row *row) {
     judge_dataset(v, &(reader_dataset){file, row, file->crcs + row->first_block, 0, 0});
 }
 
-/* Notes if this library would have written other metadata. That is not damage, because another
- * version of HDF5 may have written the file's metadata. */
+/* Reports a note if this library would have written different metadata. That is not damage, because
+ * a different version of HDF5 may have written the file's metadata. */
 static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     char line[4300];
     dcp_error e;
