@@ -18,7 +18,7 @@ typedef struct move_progress {
     void *progress_ctx;
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
     void *phase_ctx;
-    uint64_t done, total; /* in bytes of this rank */
+    uint64_t done, total; /* this rank's, in bytes */
     uint64_t unreported;  /* bytes since the last report */
     comm_stop stop;       /* asks the caller whether to give up, as often as progress is reported */
     /* For a save in flight, otherwise NULL. `released` reports that the caller's memory has been
@@ -75,7 +75,7 @@ typedef struct move_file {
 typedef struct move_transfer {
     move_direction direction;
     dcp_comm *comm;         /* the ranks that move together */
-    struct io_queue *queue; /* for engines by position */
+    struct io_queue *queue; /* for engines that work by position */
     const move_file *files;
     size_t n_files; /* 1 if the direction is to the file */
     /* If some files are visible only to some ranks: rank r alone reads the addresses

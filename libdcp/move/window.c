@@ -1,7 +1,7 @@
 /* Chooses windows. Ranks read independently if each of them finds that it has few enough fragments.
  * Otherwise, if there is only one group of ranks that share memory, each rank marks the windows
- * that its fragments touch, and all ranks skip those that no rank marked. With several groups, the
- * ranks agree on routes (routes.h). */
+ * that its fragments touch, and all ranks skip the windows that no rank marked. With several
+ * groups, the ranks agree on routes (routes.h). */
 #include "move/domain.h"
 
 #include <stdbool.h>

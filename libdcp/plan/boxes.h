@@ -24,7 +24,7 @@ typedef struct plan_box {
      * number among them. If a box has more holders than PLAN_MAX_HOLDERS, the remaining ones get a
      * turn that never comes. */
     uint16_t turn, holders;
-    /* This holder adds the box to checksums and, unless holders share its writing, writes it. */
+    /* 1: this holder adds the box to checksums and, unless holders share its writing, writes it. */
     unsigned char keeper;
     unsigned char replicated; /* others hold it, too; only set for tensors that are covered */
 } plan_box;
@@ -66,8 +66,8 @@ typedef struct plan_homes {
 } plan_homes;
 
 /* Reads the next box of a message to an arbiter. *tensor becomes the tensor's number among the
- * planned ones. *start becomes the address of the box's starts, one per dimension; the box's counts
- * follow. Returns the end of the box. */
+ * planned tensors. *start becomes the address of the box's starts, one per dimension; the box's
+ * counts follow. Returns the end of the box. */
 const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
                                    const unsigned char **start);
 

@@ -9,8 +9,8 @@
 #include "dcp/error.h"
 
 enum {
-    PROGRAM_DONE = 0,    /* also: the same, or intact */
-    PROGRAM_DIFFERS = 1, /* also: corrupt */
+    PROGRAM_DONE = 0,    /* also for "the same" and "intact" */
+    PROGRAM_DIFFERS = 1, /* also for "corrupt" */
     PROGRAM_USAGE = 2,   /* wrong usage or configuration */
     PROGRAM_FAILED = 3,
     PROGRAM_REQUEUE = 75,  /* stopped after saving; a scheduler should run it again */

@@ -95,7 +95,7 @@ static int first_row_from(format_file *file, const char *path, uint64_t low, uin
     return DCP_OK;
 }
 
-/* Reads row i into *row. Sets *is to whether its path is `path`. */
+/* Reads row i into *row. Sets *is to true if its path is `path`. */
 static int is_row(format_file *file, uint64_t i, const char *path, bool *is, found_row *row,
                   dcp_error *err) {
     *is = false;
@@ -105,8 +105,8 @@ static int is_row(format_file *file, uint64_t i, const char *path, bool *is, fou
     return status;
 }
 
-/* Finds the row whose path is `path`, if it exists. Tries the row after the previously found one
- * first. */
+/* Finds the row whose path is `path`, if it exists. First tries the row after the one that was
+ * found last. */
 static int find_row(format_file *file, const char *path, uint64_t *at, bool *is, found_row *row,
                     dcp_error *err) {
     *at = __atomic_load_n(&file->after_found, __ATOMIC_RELAXED);

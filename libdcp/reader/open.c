@@ -210,8 +210,8 @@ static int take_found(dcp_checkpoint *ckpt, const comm_buffer *message, const fo
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Collective; called at the end of opening, with its status. Returns this status unless it fails
- * itself. Sets *moved to true if the step is gone on some rank, so the ranks have to search
+/* Collective; called at the end of opening, with its status. Returns this status unless the call
+ * itself fails. Sets *moved to true if the step is gone on some rank, so the ranks have to search
  * again. `ckpt` is NULL on a rank that lacked memory. */
 static int agree_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, bool *moved,
                                dcp_error *err) {
@@ -279,7 +279,8 @@ static int share_folders(dcp_checkpoint *ckpt, const char *folder, dcp_error *er
     return status;
 }
 
-/* Sets the step's folder: this rank's, or the first file's if this rank sees no file. */
+/* Sets the step's folder: the folder that this rank sees or, if it sees no file, the first file's
+ * folder. */
 static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
     bool any = memchr(v->visible, 1, v->n) != NULL;
     const char *path = any ? v->folder : ckpt->files[0].path;

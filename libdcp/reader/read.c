@@ -144,7 +144,7 @@ static int read_box(dcp_checkpoint *ckpt, reader_block_cache *c, const char *pat
 
 enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 
-/* Acquires the flag that guards the list of caches; it is held for an instant only. Gives up after
+/* Acquires the flag that guards the list of caches; it is held only for an instant. Gives up after
  * TURN_TRIES attempts, because in a child of fork it stays set forever if another thread of the
  * parent held it. */
 static bool take_turn(dcp_checkpoint *ckpt) {

@@ -13,7 +13,7 @@
 typedef struct reader_names {
     dcp_tensor *list; /* in the order of arrival; the set owns the paths */
     size_t n, room;
-    uint32_t *slots; /* a hash table; each slot has a number in the list plus 1, or 0 */
+    uint32_t *slots; /* a hash table; each slot has an index in `list` plus 1, or 0 */
     size_t n_slots;
 } reader_names;
 
@@ -28,7 +28,7 @@ void reader_names_free(reader_names *names);
 /* The tables that a rank has read from its own files. */
 typedef struct reader_own_files {
     dcp_checkpoint *ckpt;
-    /* number of the first of these files, whose meta becomes the checkpoint's; SIZE_MAX: this rank
+    /* number of the first of these files, which provides the checkpoint's meta; SIZE_MAX: this rank
      * reads no file */
     size_t first;
     reader_names names;

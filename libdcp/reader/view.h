@@ -10,7 +10,7 @@
 /* A view stores packed rows, which need a third of the memory that datasets need. A tensor's
  * datasets exist only between reader_view_open and reader_view_close. */
 
-/* Makes a view of all datasets, which are always open. Requires READER_ROWS_HERE. Not collective.
+/* Makes a view of all datasets; they are always open. Requires READER_ROWS_HERE. Not collective.
  * *out must be freed whether or not the call succeeds. */
 int reader_view_local(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
@@ -47,9 +47,9 @@ static inline reader_datasets *reader_view_of(const reader_view *view, const dcp
     return &view->of[t - ckpt->tensors];
 }
 
-/* Finds all datasets of a tensor, which remain valid until the close. Not collective; any thread
- * may call it at any time. If this rank does not have the rows, it looks up the tensor's name in
- * the index of each file, and compares the rows with the digest that the home sent. Returns
+/* Finds all datasets of a tensor; they remain valid until the checkpoint is closed. Not collective;
+ * any thread may call it at any time. If this rank does not have the rows, it looks up the tensor's
+ * name in the index of each file, and compares the rows with the digest that the home sent. Returns
  * DCP_ERR_CORRUPT if the rows have changed. Returns DCP_ERR_UNSUPPORTED if this rank does not have
  * the rows, and at least one rank does not see all files. */
 int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_datasets *out,

@@ -37,8 +37,8 @@ static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp
 
 /* Finds which of the v->shards files this rank sees. Shard f should be read by rank f modulo the
  * number of ranks, which usually has saved it, or by the next rank that sees it. Sets readers[f] to
- * the distance from rank f modulo the number of ranks to this rank, or to UINT64_MAX if this rank
- * does not see the file. */
+ * the distance from the former rank to this rank, or to UINT64_MAX if this rank does not see the
+ * file. */
 static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
     free(v->readers);

@@ -1,5 +1,5 @@
-/* The redundancy file. It contains a header that describes all files of the group, checksums, and
- * strips. docs/format.md has the byte offsets. */
+/* The redundancy file. It contains a header, which describes all files of the group, then checksums
+ * and strips. docs/format.md has the byte offsets. */
 #pragma once
 
 #include <stdbool.h>

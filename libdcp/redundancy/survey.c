@@ -183,7 +183,8 @@ static void enter_shards(const parity_header *h, uint64_t *fields) {
     }
 }
 
-/* Returns true if all members of the leader's group name this leader, and their numbers differ. */
+/* Returns true if all members of the leader's group name this leader, and have different
+ * numbers. */
 static bool is_whole_group(const redundancy_survey *s, int leader) {
     char seen[REDUNDANCY_MAX_MEMBERS] = {0};
     int n = 0, members = s->shards[leader].members;
@@ -433,8 +434,8 @@ static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const 
     return status ? status : comm_broadcast(comm, s->domains, size * sizeof *s->domains, 0, err);
 }
 
-/* If any rank could not read a file, makes all ranks fail with that error: the file may be the one
- * that is missing. Does so only if the survey has failed. Collective. */
+/* If the survey has failed, and any rank could not read a file, makes all ranks fail with that
+ * rank's error: the file may be the one that is missing. Collective. */
 static int agree_on_unread(dcp_comm *comm, redundancy_survey *s, int status, dcp_error *err) {
     const int unread = comm_agree(comm, s->unread.status, &s->unread);
     if (!unread || (!status && unread != DCP_ERR_COMM)) return status;

@@ -44,7 +44,7 @@ typedef struct redundancy_survey {
     survey_shard *shards; /* [world] */
     survey_place *files;  /* [2 * world] */
     comm_stop stop;       /* can cancel this rank's reading in redundancy_survey_open */
-    /* the error of the first file that could not be read; status DCP_OK: all could be read */
+    /* the error of the first file that could not be read; status DCP_OK: none */
     dcp_error unread;
 } redundancy_survey;
 

@@ -29,8 +29,8 @@ int safetensors_members_visit(const char *what, safetensors_value text, safetens
                               void *ctx, dcp_error *err);
 
 /* Parses the value as JSON; *out is released with json_decref. Returns DCP_ERR_CORRUPT if it is not
- * JSON, has duplicate keys, or is longer than `max_bytes`, which bounds its memory. `what` begins
- * the message: "<path>: tensor 'a'". */
+ * JSON, has duplicate keys, or is longer than `max_bytes`, which bounds the memory for parsing it.
+ * `what` begins the message: "<path>: tensor 'a'". */
 int safetensors_value_parse(const char *what, safetensors_value value, uint64_t max_bytes,
                             json_t **out, dcp_error *err);
 

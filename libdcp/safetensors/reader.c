@@ -158,7 +158,7 @@ static int open_part(safetensors_part *file, const char *path, uint64_t *size, d
     return file->path ? DCP_OK : core_fail_memory(err, strlen(path) + 1);
 }
 
-/* After this call, the file may be closed while it is not being read. */
+/* After this call, the cache of descriptors may close the file while it is not being read. */
 static int lend_part(safetensors_part *file, dcp_error *err) {
     file->real = realpath(file->path, NULL);
     if (!file->real) return core_fail_errno(err, "cannot open", file->path);

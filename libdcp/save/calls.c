@@ -199,7 +199,7 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
                     dcp_error *err) {
     bool refuses = options->when_busy == DCP_BUSY_REFUSE;
     const int forked = store_check_own(store, err);
-    if (forked) return forked; /* a forked process does not have all memory of the context */
+    if (forked) return forked; /* a forked process lacks part of the context's memory */
     int made = save_context_make(store, status ? NULL : err);
     if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;

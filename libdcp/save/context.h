@@ -54,8 +54,8 @@ int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t
 int save_context_prepare_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
                                  dcp_error *err);
 
-/* Makes the context's queue if it has none. The queue is made once per store: 16 MiB of fresh
- * memory per save would take longer than the checksums. */
+/* Makes the context's queue if it has none. The queue is made once per store: allocating 16 MiB of
+ * fresh memory for each save would take longer than computing the checksums. */
 int save_context_open_queue(save_context *context, dcp_error *err);
 
 /* Called after a failed save: frees objects that the failure may have left unusable. Page-locked

@@ -3,7 +3,7 @@
  *
  * The first save after a restart makes the history from the tables of the loaded step, as if this
  * store had saved that step. So a frozen tensor is not written again. If the tables are unusable,
- * nothing is shared, which is not a failure. */
+ * nothing is shared; that is not an error. */
 #include "save/history.h"
 
 #include <fcntl.h>

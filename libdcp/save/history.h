@@ -62,8 +62,8 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
 uint64_t save_history_rows(const format_row *rows, size_t n);
 
 /* Finding a rank that was slow in a save because of its host or the disk of its private store.
- * Ranks are compared by the seconds that they worked per byte written. The time in which they
- * waited for other ranks does not count. */
+ * Ranks are compared by the time that they worked for each byte that they wrote. The time in which
+ * they waited for other ranks does not count. */
 
 #define SAVE_SLOW_WORDS 61
 

@@ -321,8 +321,8 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);
 }
 
-/* On rank 0: shares as many ranges as possible, sets *done to how many were shared, and reserves
- * space for the rest. */
+/* On rank 0: shares as many ranges as possible, sets *done to their number, and reserves space for
+ * the rest. */
 static int share_and_reserve(save_image *im, const save_sharing *sharing, uint64_t *done,
                              dcp_error *err) {
     save_reuse *u = im->reuse;

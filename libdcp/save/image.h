@@ -38,7 +38,7 @@ typedef struct save_reuse {
     char path[PATH_MAX];   /* the last step's file */
     move_span_list shared; /* ranges that the new file shares with it */
     uint64_t *sums;        /* memory for finding unchanged blocks */
-    int from;              /* on rank 0: the last step's file, open; -1: none can be shared */
+    int from;              /* on rank 0: the last step's file, open; -1: nothing can be shared */
     uint64_t bytes;        /* the total number of bytes that are shared */
 } save_reuse;
 
@@ -67,7 +67,7 @@ typedef struct save_image {
     bool is_last;       /* no later image reads the caller's memory */
     dcp_store *store;   /* the store of the step */
     save_reuse *reuse;  /* NULL: every byte is written */
-    bool is_recycled;   /* on rank 0: the file is a recycled one and is overwritten */
+    bool is_recycled;   /* on rank 0: the file is a recycled file, which is overwritten */
     move_device device; /* the device that has some of the boxes */
     /* `moves`: the windows that are kept from earlier saves (move/transfer.h); NULL: none.
      * `uses_moves`: they can be used. */
@@ -93,8 +93,8 @@ void save_image_free(save_image *im);
  * save_image_free frees it. Not collective. */
 int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err);
 
-/* Returns true if the file may share extents; then it is created empty. Returns the same result on
- * all ranks. */
+/* Returns true if it is worth trying to share extents; then the file is created empty. Returns the
+ * same result on all ranks. */
 bool save_reuse_may_share(const save_image *im);
 
 /* Called after rank 0 has opened the file; not collective. Rank 0 sets the file's length, finds out

@@ -62,8 +62,8 @@ static bool is_like_a_piece(const char *path) {
     return false;
 }
 
-/* Makes the name of the dataset of box k of a tensor in this shard: the tensor's path for the first
- * box, path@1, path@2 for further ones. */
+/* Makes the name of the dataset that holds box k of a tensor in this shard: the tensor's path for
+ * the first box, path@1, path@2 for further ones. */
 static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
     if (is_like_a_piece(path))
         return core_fail_tensor(

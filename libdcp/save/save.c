@@ -127,7 +127,7 @@ typedef struct writing {
     /* What all ranks vote on when they agree to write; see begin_step. */
     save_sharing sharing; /* layout global */
     bool uses_moves;      /* layout global: the kept windows can be used */
-    bool shares_none;     /* layout sharded: no file may share extents */
+    bool shares_none;     /* layout sharded: no file can share extents */
 } writing;
 
 /* Collective: publishes the step if all ranks have written their files. `status` is this rank's

@@ -194,7 +194,7 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     ub->row_bytes = format_index_row_bytes(path_bytes, f->layout);
     format_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
     for (int t = 0; t < 3; t++) {
-        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* of an empty table */
+        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* the table is empty */
         ranges[t]->crc = core_crc64(tables[t], ranges[t]->bytes);
     }
     int status = h5_skeleton_outside_crc(

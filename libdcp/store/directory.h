@@ -44,8 +44,8 @@ int store_writer_folder_ready(const dcp_store *store, dcp_error *err);
  * else, such as a step. */
 void store_writer_folder_drop(const dcp_store *store);
 
-/* Functions for leaders, which hold the lock of the store's directory. Names are names of entries
- * of the directory. None of these functions follows a symbolic link in it. */
+/* Functions for leaders, which hold the lock of the store's directory. Each `name` is the name of
+ * an entry in the directory. None of these functions follows a symbolic link in it. */
 
 /* Makes `dir` with its parents, durably, opens it, and writes its absolute path (PATH_MAX bytes).
  */

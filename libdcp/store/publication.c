@@ -49,8 +49,8 @@ int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_erro
 }
 
 /* Returns DCP_ERR_STATE if a later step exists: the next start would load that step, and `keep`
- * would count it. `newest` is one more than the newest step, or 0; if the newest step is this step,
- * some node lacks it. */
+ * would count it. `newest` is one more than the newest step, or 0. If the newest step is this step,
+ * which is not an error, some node lacks it. */
 static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, dcp_error *err) {
     if (store->options.replace || store->options.keep_latest || newest <= step + 1) return DCP_OK;
     return core_fail_path(

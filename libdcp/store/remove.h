@@ -9,6 +9,6 @@
  * continues; it is 0 for the first call. Sets *made to 0 if no step is left that may be removed. */
 int store_free_space(dcp_store *store, uint64_t *from, int *made, dcp_error *err);
 
-/* Adds to the message of *err which steps readers hold. Collective; called after a save failed with
- * *err because the disk is full. */
+/* Adds a list of the steps that readers hold to the message of *err. Collective; called after a
+ * save failed with *err because the disk is full. */
 void store_explain_no_space(dcp_store *store, dcp_error *err);

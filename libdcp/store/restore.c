@@ -173,7 +173,7 @@ static int restore_step(restoration *r, dcp_error *err) {
     if (!status && count_lost(s)) status = write_lost(r, s, err);
     redundancy_survey_close(s);
     if (status == DCP_ERR_NOT_FOUND &&
-        !s) { /* perhaps a save without redundancy, which lost nothing */
+        !s) { /* perhaps the save had no redundancy, and nothing is lost */
         dcp_error why = {0};
         const int incomplete = check_complete(r, &why);
         if (core_fail_is_damage(incomplete)) return status;

@@ -333,7 +333,7 @@ bool store_is_pinned(const dcp_store *store, uint64_t step) {
 }
 
 /* Steps that policies keep in addition to the newest ones: multiples of keep_every and, according
- * to the steps' about.json, one step per keep_seconds and the best keep_best steps. */
+ * to the steps' about.json, one step per keep_seconds and the keep_best best steps. */
 
 int store_retention_check(const dcp_store_options *o, dcp_error *err) {
     const bool adds = o->keep_every || o->keep_seconds || o->keep_best;
@@ -460,8 +460,8 @@ static int agree_on_unkept(dcp_store *store, const store_retention *own, uint64_
     return status ? status : comm_broadcast(store->comm, *out, *n * sizeof **out, 0, err);
 }
 
-/* Returns true if a policy keeps the step. Keeps a step that rank 0's node lacks: the node may be
- * new, and the step one of the best. */
+/* Returns true if a policy keeps the step. If a policy reads about.json, a step that rank 0's node
+ * lacks counts as kept: the node may be new, and the step one of the best. */
 static bool is_kept_by_policy(const dcp_store_options *o, uint64_t step, const uint64_t *unkept,
                               uint64_t n) {
     if (o->keep_every && step % o->keep_every == 0) return true;

@@ -55,13 +55,13 @@ int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_err
  * later. */
 int store_clear(dcp_store *store, const char *name, dcp_error *err);
 
-/* Removes the entry `trash`, which is not or no longer a step, from the store's directory or the
- * writer's folder. If a reader holds it, or one of the folders in it, store_remove_released removes
- * it later. */
+/* Removes the entry `trash`, which is not a step, or no longer one, from the store's directory or
+ * the writer's folder. If a reader holds it, or one of the folders in it, store_remove_released
+ * removes it later. */
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
 
-/* Removes discarded steps that readers held at that time and no longer hold. Does nothing on ranks
- * that don't lead. */
+/* Removes discarded steps that readers held when the steps were discarded and no longer hold. Does
+ * nothing on ranks that don't lead. */
 void store_remove_released(dcp_store *store);
 
 /* The steps of a leader after a publication. */

@@ -59,8 +59,8 @@ typedef struct node_steps {
     uint64_t needed; /* how many failure domains of the lineage's run must be present; 0: unknown */
 } node_steps;
 
-/* Returns the number of the save in the high bits, and some bits of a checksum of its writer
- * below. */
+/* Returns the number of the save in the high bits, and some bits of a checksum of its writer in the
+ * low bits. */
 static uint64_t parse_save(const char *text) {
     char *end = NULL;
     if (!text || !isdigit((unsigned char)*text)) return 0;
@@ -104,7 +104,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     return DCP_OK;
 }
 
-/* Notes what a save recorded about its run. A step that was set aside may be of a different run
+/* Notes what a save recorded about its run. A step that was set aside can be from a different run
  * than the node's complete steps; then the complete steps decide. */
 static void note_lineage(node_steps *own, const node_step *s, const store_lineage *said) {
     const uint64_t last = own->lineage.last;
@@ -185,7 +185,7 @@ static int set_aside(dcp_store *store, const node_step *s, uint64_t run, dcp_err
  * another node has a copy that is not damaged, and as superseded if other nodes know something
  * later about the step than this node does.
  *
- *   word      what all nodes know
+ *   word      the largest word of all nodes
  *   is_known  some node has a copy whose save is known */
 static bool is_superseded(const node_steps *own, const node_step *mine, uint64_t run, uint64_t word,
                           bool is_known) {
@@ -266,14 +266,15 @@ static int compare_members(const void *a, const void *b) {
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* A run that has nodes present. */
+/* A run of which at least one node is present. */
 typedef struct present_run {
     const membership *last; /* the node with the latest save */
     size_t domains;
     bool is_whole; /* enough nodes are present to load a step */
 } present_run;
 
-/* Sums up the first members of the list, which are all of one run. Returns how many there are. */
+/* Sums up the first members of the list, which all belong to one run. Returns how many there
+ * are. */
 static size_t sum_up(const membership *list, size_t n, present_run *run) {
     size_t i = 0;
     *run = (present_run){.last = list};
@@ -358,7 +359,7 @@ static bool has_known(const dcp_store *store, const store_lineage *run, store_re
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
-/* Returns the step after which the news can make steps past, so only later steps have to be
+/* Returns a step such that only later steps can be past because of the news, and have to be
  * examined. Returns UINT64_MAX if there is nothing new. */
 static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
     const store_lineage *run = news->run;
@@ -369,10 +370,10 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
     return earliest;
 }
 
-/* Returns true if the step, which is later than find_earliest, is past. If its about.json is
- * damaged, nothing says whether the step was saved before the run went back, or is the only one of
- * the store's steps that was saved afterwards. So it stays if the run has a step that is at least
- * as new, which is then loaded instead. */
+/* Returns true if the step, which is later than the step that find_earliest returned, is past. If
+ * its about.json is damaged, nothing says whether the step was saved before the run went back, or
+ * is the only one of the store's steps that was saved afterwards. So it stays if the run has a step
+ * that is at least as new, which is then loaded instead. */
 static bool is_past(const dcp_store *store, const node_step *s, const store_lineage *said,
                     const returned_news *news) {
     const dcp_step *step = s->step;

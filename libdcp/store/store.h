@@ -71,7 +71,7 @@ int store_lineage_describe(const store_lineage *lineage, struct json_t *about);
 /* An open store: the struct that all files of this folder share. Only leaders access the
  * directory. */
 
-#define STORE_WRITTEN 64 /* how many of the files that were written last are recorded */
+#define STORE_WRITTEN 64 /* how many of the most recently written files are recorded */
 
 /* A file that was written and may be recycled: see store/retention.h. */
 typedef struct store_written {
@@ -128,7 +128,7 @@ struct dcp_store {
     bool has_trash;  /* readers held removed steps: see store_remove_released */
     struct store_pins *pins;            /* steps that `keep` does not remove: see store_pin */
     store_written marks[STORE_WRITTEN]; /* used in turn */
-    size_t n_marks;                     /* number of marks made since the open */
+    size_t n_marks;                     /* number of marks made since the store was opened */
     bool logged_striping;               /* it was logged that Lustre refused a layout */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };

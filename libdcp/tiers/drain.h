@@ -10,7 +10,7 @@
 /* A store that is being filled from a step of a faster store. */
 typedef struct tiers_drain {
     dcp_comm *comm;  /* the communicator of the store that is filled */
-    dcp_store *to;   /* used by this filling alone, except for its pins */
+    dcp_store *to;   /* used only by this filling, except for the store's pins */
     dcp_store *from; /* the step is pinned in it */
     char *path;      /* the step's folder on this rank */
     char *about;     /* options.about_json */
@@ -18,7 +18,7 @@ typedef struct tiers_drain {
     dcp_save_options options;
     dcp_checkpoint *ckpt;    /* the step to copy, open while it is read */
     struct drain_data *data; /* the boxes that this rank copies */
-    save_request request;    /* the request of the save into `to`, which is planned already */
+    save_request request;    /* for the save into `to`; the save is planned already */
     int planned;             /* the status of the planning */
     double begin, end;
     core_task task; /* cancelled if the step is no longer needed */

@@ -66,7 +66,7 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
     return DCP_OK;
 }
 
-/* Lists the steps of a store that this rank sees. In a shared store only rank 0 lists steps, in a
+/* Lists the steps that this rank sees in a store. In a shared store only rank 0 lists steps, in a
  * private store every rank does. */
 static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
                      dcp_error *err) {
@@ -180,7 +180,7 @@ typedef struct loading {
     const uint64_t *only; /* the step to load; NULL: the newest intact one */
 } loading;
 
-/* Collective: lists the steps that may be loaded. After a failure *c is empty. */
+/* Collective: lists the steps that can be loaded. After a failure *c is empty. */
 static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
     int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
     size_t n = 0;

@@ -27,7 +27,7 @@ typedef struct tier {
      * pinned. */
     uint64_t intact, unread;
     bool intact_pending, unread_pending;
-    bool is_marked;            /* the caller marked `intact`; its existence is not yet checked */
+    bool is_marked;            /* the caller marked `intact`; not yet checked whether it exists */
     struct tiers_drain *drain; /* the filling of the store; NULL: it is not being filled */
 } tier;
 
@@ -44,7 +44,7 @@ struct dcp_tiers {
     int loads_only; /* dcp_tiers_options.loads_only */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
-    int rebuilt;    /* files of the loaded step that were rebuilt */
+    int rebuilt;    /* how many files of the loaded step were rebuilt */
     bool goes_back; /* steps after back_to are to be set aside */
     uint64_t back_to;
     save_memory memory; /* lent to the store that a save goes into */

@@ -218,8 +218,8 @@ static int sum_part(verifier *v, dcp_error *err) {
     return status;
 }
 
-/* Checks that all ranks have read the same tables, because sums must be joined only if they are of
- * the same files. */
+/* Checks that all ranks have read the same tables, because only sums of the same files may be
+ * joined. */
 static int agree_on_files(verifier *v, dcp_error *err) {
     uint64_t tables = ~0ULL;
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
