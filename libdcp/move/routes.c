@@ -74,7 +74,7 @@ static void tally_add(tally *t, tally_entry entry) {
 }
 
 /* To a file, adds the number of bytes that the fragment occupies in a message. From a file, adds
- * the size of the pages that it needs; a page may be counted several times. */
+ * the size of the pages that it needs; a page can be counted several times. */
 static int count_fragment(void *ctx, const move_fragment *f) {
     domain_count *c = ctx;
     if (c->to_file) {
@@ -146,7 +146,7 @@ static int order_entries(const void *a, const void *b) {
     return (x->domain > y->domain) - (x->domain < y->domain);
 }
 
-/* Sorts the entries, and adds up those with equal keys. */
+/* Sorts the entries, and adds up entries with equal keys. */
 static void merge_entries(tally *t) {
     size_t n = 0;
     if (t->n) qsort(t->list, t->n, sizeof *t->list, order_entries);

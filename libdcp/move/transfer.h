@@ -32,7 +32,7 @@ typedef struct move_progress {
 /* Reports that `bytes` more bytes were written or passed on. */
 void move_progress_written(move_progress *progress, uint64_t bytes);
 /* Reports that `bytes` more bytes were read, but not written: a caller whose memory is mapped from
- * a file may release that memory. */
+ * a file can then release that memory. */
 void move_progress_read(move_progress *progress, uint64_t bytes);
 
 /* Returns DCP_ERR_CANCELLED if the caller or another rank gave up, so the rest can be skipped.

@@ -173,7 +173,7 @@ static int make_list(move_windows *w, dcp_error *err) {
     return w->list ? DCP_OK : core_fail_memory(err, w->count * sizeof *w->list);
 }
 
-/* Makes windows of a single domain, and lists those that contain fragments of this rank. Not
+/* Makes windows of a single domain, and lists the windows that contain fragments of this rank. Not
  * collective. */
 static int find_independent(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                             move_windows *w, dcp_error *err) {

@@ -26,7 +26,7 @@ typedef struct plan_box {
     uint16_t turn, holders;
     /* 1: this holder adds the box to checksums and, unless holders share its writing, writes it. */
     unsigned char keeper;
-    unsigned char replicated; /* others hold it, too; only set for tensors that are covered */
+    unsigned char replicated; /* other ranks hold it, too; only set for covered tensors */
 } plan_box;
 
 /* The lists for the comparison of replicas (plan/agreement.h). Each holder sends the tensor's

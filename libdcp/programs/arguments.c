@@ -40,8 +40,8 @@ size_t program_word_distance(const char *a, const char *b) {
 
 enum { MOST_OPTIONS = 32, OPTION_BASE = 256 };
 
-/* A program's own options, followed by those that several programs share. A NULL name ends the
- * list. */
+/* A program's own options, followed by the options that several programs share. A NULL name ends
+ * the list. */
 typedef struct option_list {
     program_option rows[MOST_OPTIONS + 4];
     int n;

@@ -1,4 +1,4 @@
-/* Errors of programs are filled in like those of the library (core_fail and related functions). */
+/* Errors of programs are filled in like errors of the library (core_fail and related functions). */
 #pragma once
 
 #include "core/checks.h"

@@ -21,8 +21,8 @@ int svg_open(const char *path, double width, double height, const char *title, s
  * the file is removed. */
 int svg_close(svg *s);
 
-/* Draw shapes. Colours are those of CSS. `hint` is shown when the pointer rests on the shape; NULL:
- * no hint. */
+/* Draw shapes. Colours are written as in CSS. `hint` is shown when the pointer rests on the shape;
+ * NULL: no hint. */
 void svg_rect(svg *s, double x, double y, double width, double height, const char *fill,
               const char *hint);
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *stroke);

@@ -119,7 +119,7 @@ static int read_known(const reader_tensor *t, const reader_datasets *known, read
     return status;
 }
 
-/* Finds the tensor's datasets, and reads the block checksums of those near the box. */
+/* Finds the tensor's datasets, and reads the block checksums of the datasets near the box. */
 static int prepare_datasets(dcp_checkpoint *ckpt, const reader_tensor *t, const dcp_box *box,
                             reader_datasets *known, dcp_error *err) {
     size_t k, end;

@@ -8,7 +8,7 @@ int reader_read_block(reader_block_cache *c, const reader_dataset *p, uint64_t n
                       dcp_error *err);
 
 /* Compares `sums`, the raw checksums of the dataset's blocks as they were read, with the stored
- * ones. Returns DCP_ERR_CORRUPT if they differ. */
+ * checksums. Returns DCP_ERR_CORRUPT if they differ. */
 int reader_read_compare_sums(const reader_dataset *p, const uint64_t *sums, dcp_error *err);
 /* Does the same for one block. */
 int reader_read_compare_sum(const reader_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);

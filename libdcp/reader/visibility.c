@@ -76,7 +76,7 @@ static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     return comm_agree(comm, status, err);
 }
 
-/* Collective. Folders of the same name may hold files of different saves, since a node that no
+/* Collective. Folders of the same name can hold files of different saves, since a node that no
  * longer takes part retains its files. Chooses the largest number of shards for which each file is
  * seen by some rank. */
 static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {

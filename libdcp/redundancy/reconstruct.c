@@ -87,8 +87,8 @@ int redundancy_losses_survived(const redundancy_survey *s) {
 }
 
 /* Groups are rebuilt a few at a time. For each stripe, just enough intact strips are sent to the
- * ranks that write the lost ones. A rebuilt shard gets its name only if its checksum equals the one
- * in the redundancy files. The survey has checked every byte of all files that are read. */
+ * ranks that write the lost ones. A rebuilt shard gets its name only if it has the checksum that
+ * the redundancy files contain. The survey has checked every byte of all files that are read. */
 
 #define GROUPS_AT_ONCE 64
 
@@ -254,8 +254,8 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
     return status ? status : redundancy_output_publish(out, err);
 }
 
-/* Gives this rank's new files their names. Returns DCP_ERR_CORRUPT if a shard's checksum is not the
- * one in the redundancy files. */
+/* Gives this rank's new files their names. Returns DCP_ERR_CORRUPT if a shard does not have the
+ * checksum that the redundancy files contain. */
 static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
     int status = DCP_OK;
     for (int m = 0; m < g->group.members; m++)

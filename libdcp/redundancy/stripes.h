@@ -12,7 +12,7 @@ typedef struct strip_file {
     const char *path; /* borrowed */
     int fd;
     uint64_t start; /* offset of these bytes in the file */
-    uint64_t bytes; /* strips may extend past these bytes, with zeros that are not written */
+    uint64_t bytes; /* strips can extend past these bytes, with zeros that are not written */
     /* The raw CRC-64 of each block of block_bytes; initially zero. Valid after every byte was moved
      * once. NULL: not needed. */
     uint64_t *raws, block_bytes;

@@ -2,7 +2,7 @@
  *
  * First each rank lists the files in the folders that it sees. A file that cannot be read is not
  * used, and neither is one with wrong bytes. If the other files do not suffice, an unread file is
- * reported as an error, not as damage. Folders may hold redundancy files of several saves, so the
+ * reported as an error, not as damage. Folders can hold redundancy files of several saves, so the
  * ranks then elect the save with the most votes. Then one intact copy of each file is chosen. A
  * rank that finds its chosen copy damaged withdraws it, and the choice is repeated until no copy is
  * withdrawn. */
@@ -25,7 +25,7 @@
 
 /* Skips a file that could not be read, because the other files may suffice. If they do not,
  * s->unread is reported, and the file does not count as lost. A lack of memory or a cancellation is
- * returned at once. */
+ * returned immediately. */
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = false;
@@ -291,7 +291,8 @@ static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) 
     return DCP_OK;
 }
 
-/* Returns DCP_ERR_CORRUPT if the shard's bytes do not have the checksum in the redundancy files. */
+/* Returns DCP_ERR_CORRUPT if the shard does not have the checksum that the redundancy files
+ * contain. */
 static int check_shard(const survey_shard *shard, const char *path, comm_stop *stop,
                        dcp_error *err) {
     unsigned char *buffer = malloc(BLOCK_BYTES);
@@ -356,7 +357,7 @@ static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     return ((uint64_t)rank + size - file % size) % size;
 }
 
-/* Chooses a copy of every file among those that are not known to be damaged. */
+/* Chooses a copy of every file among the copies that are not known to be damaged. */
 static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;

@@ -215,7 +215,7 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     return add_pages(t, &pages) || t->b->used + t->grown > t->b->capacity;
 }
 
-/* Returns true if the part may be added to the batch. */
+/* Returns true if the part should be added to the batch. */
 static bool is_welcome(const trial *t, uint64_t bytes) {
     const batch *b = t->b;
     if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return false;

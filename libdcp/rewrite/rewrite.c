@@ -161,7 +161,7 @@ static void announce_fragments(void *ctx, const save_image *im) {
     free(a.ranges);
 }
 
-/* Returns true if the tensors in the new files have the same state id as those in the old files. */
+/* Returns true if the tensors in the new files have the state id that the old files contain. */
 static bool has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
@@ -203,9 +203,9 @@ static int find_damage(const rewrite *w, dcp_error *err) {
 }
 
 /* The member `prove` of the rewrite's save_mover: checks that the written tensors equal the old
- * ones. An old file of layout global has checksums of the tensors' blocks. Old shards have only the
- * state id for whole tensors; if it differs, each rank checks the blocks of the datasets that it
- * has read from, to find the damaged one. */
+ * tensors. An old file of layout global has checksums of the tensors' blocks. Old shards have only
+ * the state id for whole tensors; if it differs, each rank checks the blocks of the datasets that
+ * it has read from, to find the damaged dataset. */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     int status = DCP_OK;

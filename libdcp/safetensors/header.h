@@ -22,7 +22,7 @@ typedef int (*safetensors_visit)(void *ctx, const char *name, safetensors_value 
                                  dcp_error *err);
 
 /* Calls `visit` for each member of the object `text`, in order, until one call fails. `what` begins
- * every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name may occur
+ * every message: "<path>: the header". Names are valid UTF-8 without NUL; the same name can occur
  * more than once. Checks only the brackets of values, which may be at most 64 deep;
  * safetensors_value_parse checks the rest. Returns DCP_ERR_CORRUPT if the text is not an object. */
 int safetensors_members_visit(const char *what, safetensors_value text, safetensors_visit visit,

@@ -1,7 +1,7 @@
 /* A copy of the boxes that a save in flight reads. It is made before dcp_save_async returns, so the
- * caller's memory may change at once. The save then reads the copy's boxes instead of the state's
- * boxes. The memory is kept for later saves, since obtaining fresh pages takes longer than copying
- * into old ones. */
+ * caller's memory may change immediately afterwards. The save then reads the copy's boxes instead
+ * of the state's boxes. The memory is kept for later saves, since obtaining fresh pages takes
+ * longer than copying into old ones. */
 #pragma once
 
 #include <stdbool.h>

@@ -36,7 +36,7 @@ typedef struct save_request {
     const struct save_mover *mover; /* NULL: the boxes are in memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
     uint64_t copy_bytes;            /* dcp_save_options.copy_bytes; asynchronous saves only */
-    bool is_copied;                 /* the plan's boxes are those of a copy (save/copy.h) */
+    bool is_copied;                 /* the plan's boxes are a copy's boxes (save/copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     save_agreed agreed;
     move_progress progress; /* from the caller's options; each run of the save copies it */

@@ -13,7 +13,7 @@ int store_host_names_find(dcp_store *store, dcp_error *err);
 /* On rank 0, returns the name of the host of rank `rank`; on other ranks, returns "". */
 const char *store_host_names_of(const dcp_store *store, int rank);
 
-/* Failure domains: ranks that may be lost together, with the files in their directories. A domain
+/* Failure domains: ranks that can be lost together, with the files in their directories. A domain
  * is a host, unless the caller names the domains. Redundancy spans domains. */
 
 struct json_t;

@@ -12,9 +12,9 @@ void store_allow_replacement(dcp_store *store, uint64_t step);
 int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err);
 
 /* Not collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets the path on its node
- * (PATH_MAX bytes). Leaders may write into this folder at once, other ranks once store_begin_agree
- * has returned DCP_OK. Steps that are about to be set aside count as missing. Returns DCP_ERR_STATE
- * in two cases; with several nodes, only store_begin_agree detects them:
+ * (PATH_MAX bytes). Leaders may write into this folder immediately, other ranks only after
+ * store_begin_agree has returned DCP_OK. Steps that are about to be set aside count as missing.
+ * Returns DCP_ERR_STATE in two cases; with several nodes, only store_begin_agree detects them:
  * - step-N exists on all nodes, and options.replace is 0;
  * - step-N does not exist, all nodes have a later step, and neither options.replace nor
  *   options.keep_latest is set. */
@@ -25,8 +25,8 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
 int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v, dcp_error *err);
 
 /* Leaders add about.json and make the folder durable. Not collective; called once the node's files
- * are in the temporary folder. about.json contains the library's members (format/about.h) and those
- * of the object `members_json` (NULL: none). */
+ * are in the temporary folder. about.json contains the library's members (format/about.h) and the
+ * members of the object `members_json` (NULL: none). */
 int store_finish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err);
 
 /* Publishes the step. Collective; called once all ranks know that all files are complete and

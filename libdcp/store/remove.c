@@ -195,7 +195,7 @@ static uint64_t find_turn(const dcp_store *store, const dcp_step *steps, size_t 
     return first;
 }
 
-/* Removes the steps with that turn from this node, except those that a reader holds. Returns true
+/* Removes the steps with that turn from this node, except steps that a reader holds. Returns true
  * if any was removed. */
 static bool give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                     uint64_t turn) {

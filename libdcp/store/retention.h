@@ -82,9 +82,9 @@ void store_retain_list(dcp_store *store, store_retention *out);
 int store_retention_check(const dcp_store_options *options, dcp_error *err);
 
 /* Collective; called after the publication of step `published`. Leaders remove the steps that
- * options.keep and the other policies do not retain, except those that a reader holds. Failures to
+ * options.keep and the other policies do not retain, except steps that a reader holds. Failures to
  * remove are logged. If `published` is not the store's newest step, nothing is removed, since this
- * writer did not save the newer ones. `own` is the result of store_retain_list and the vote. */
+ * writer did not save the newer steps. `own` is the result of store_retain_list and the vote. */
 int store_retain(dcp_store *store, uint64_t published, const store_retention *own, dcp_error *err);
 
 /* Pins: `keep` never removes a pinned step. Any thread may call these functions, even while another

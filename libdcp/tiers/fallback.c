@@ -1,5 +1,5 @@
-/* Going back, and loading. The ranks declare at different times that the run goes back, and may do
- * so while stores are being filled or a save is in flight. So the declaration is only recorded, and
+/* Going back, and loading. The ranks declare at different times that the run goes back, possibly
+ * while stores are being filled or a save is in flight. So the declaration is only recorded, and
  * from then on affects everything that the list knows (tiers/tier_list.h). All ranks take part in
  * the next save. It cancels the fillings of abandoned steps, and waits for all fillings. Before it
  * saves into any store, it sets the abandoned steps aside in every store, and makes the list forget
@@ -197,8 +197,8 @@ static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkp
 
 /* Calls the program's function, and makes the ranks agree on its status, which determines what they
  * try next. DCP_ERR_NOT_FOUND: a file of the step is missing. If the step can still be opened, its
- * files are there, and what is missing is something that the program wanted. If opening it fails
- * for a reason other than damage, nothing proves that the step is damaged. */
+ * files exist, and something else that the program wanted is missing. If opening it fails for a
+ * reason other than damage, nothing proves that the step is damaged. */
 static int call_load(const loading *l, const dcp_tiers_step *which, dcp_checkpoint *ckpt,
                      dcp_error *err) {
     dcp_checkpoint *again;

@@ -237,8 +237,8 @@ uint64_t tiers_requests(const dcp_tiers *tiers) {
 }
 
 /* Collective: checks whether the marked step exists. One node that has it is enough: in a private
- * store, nodes that joined after the step was saved have no files of it. If it can't be determined,
- * the step counts as present. */
+ * store, nodes that joined after the step was saved have no files of it. If this can't be
+ * determined, the step counts as present. */
 static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     char name[64];
     bool found = false;

@@ -101,7 +101,7 @@ void tiers_record_missed(tier *t, uint64_t step);
 void tiers_record_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
 
 /* Collective. Checks whether the steps that the caller has marked as intact exist, and forgets the
- * marks of those that their stores don't have. No save may be in flight. */
+ * marks of steps that their stores don't have. No save may be in flight. */
 int tiers_check_marks(dcp_tiers *tiers, dcp_error *err);
 
 /* Returns a number that represents the steps that the caller has marked as intact since the last

@@ -69,8 +69,8 @@ static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error 
 }
 
 /* Makes the list of v->ckpt's files, with the paths of the shards that are in the folder; `here`
- * marks these shards. `kept` marks the shards that should be in the folder; reports those that are
- * missing. */
+ * marks these shards. `kept` marks the shards that should be in the folder; missing ones are
+ * reported. */
 static int take_shards(verifier *v, const char *path, int world, const unsigned char *kept,
                        const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
