@@ -12,10 +12,10 @@
  * The files of a step in a private store (layout sharded) lie on several nodes. Each node sees only
  * its own files. With redundancy the step survives the loss of some failure domains with all their
  * nodes. Ranks form groups whose members are in different domains. In addition to its shard, every
- * member stores a redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the previous
- * member of the group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the
- * group's files (docs/format.md). The code in this folder uses files, folders and a communicator,
- * but no stores.
+ * member stores a redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the shard of the group's
+ * previous member, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the group's
+ * files (docs/format.md). The code in this folder uses files, folders and a communicator, but no
+ * stores.
  *
  *     saving    redundancy_parse and redundancy_groups_collect once; redundancy_encode after every
  *               rank's shard is written and before publication

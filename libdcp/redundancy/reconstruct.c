@@ -139,9 +139,9 @@ static bool has_other(const rebuild_site *at, const rebuild_group *g, int member
     return false;
 }
 
-/* Chooses the rank that writes a member's lost files: the rank that has the member's other file, or
- * a rank that has a damaged copy; otherwise a rank whose failure domain has no other members of the
- * group, so the step can survive the next loss as well. */
+/* Chooses the rank that writes a member's lost files: the rank that has the member's other file; if
+ * there is none, a rank that has a damaged copy; otherwise, if possible, a rank whose failure
+ * domain has no other members of the group, so the step can survive the next loss as well. */
 static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
     int size = at->comm->size, first = g->numbers[member] % size;
     for (int k = 0; k < 2; k++)
