@@ -1,5 +1,5 @@
-/* A list of files that is read as one string of bytes; recognition of files that are not plain ids;
- * and searches in ascending lists. */
+/* A list of files that is read as one string of bytes; recognition of files that do not contain
+ * plain ids; and searches in ascending lists. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,25 +8,26 @@
 
 #include <dcp/error.h>
 
-/* A format of files that are not plain ids, although they were found where ids are expected. */
+/* The format of a file that was given although it does not contain plain ids. */
 
 typedef struct data_format {
     const char *what;   /* "an array of numpy (.npy)" */
     const char *advice; /* how to convert it to ids */
 } data_format;
 
-/* The format whose magic number the file begins with; NULL if it is not a known one. */
+/* The format whose magic number the file begins with; NULL if there is no such format. */
 const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes);
 
-/* Guesses whether ids are wider than `width` bytes. Little-endian ids of 2 or 4 times as many
- * bytes, if read as ids of `width` bytes, are separated by zeros. Returns the width that was found,
- * or `width` if that may be correct or if there are too few ids to decide. */
+/* Guesses whether ids are wider than `width` bytes. Little-endian ids that are 2 or 4 times as wide
+ * look like ids of `width` bytes with zeros between them. Returns the width that was found, or
+ * `width` if that may be correct or if there are too few ids to decide. */
 uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width);
 
 /* Searches in lists whose entries each contain a number and are sorted by it, ascending. */
 
-/* The last of n > 0 entries whose number is at most `value`, or the first entry if there is none.
- * `number` points to the first entry's number; `size` is an entry's size in bytes. */
+/* Returns the last entry whose number is at most `value`, or the first entry if there is no such
+ * entry. The list has n > 0 entries. `number` points to the first entry's number; `size` is an
+ * entry's size in bytes. */
 static inline size_t data_sorted_last(const uint64_t *number, size_t n, size_t size,
                                       uint64_t value) {
     size_t low = 0, high = n;
@@ -44,7 +45,7 @@ static inline size_t data_sorted_last(const uint64_t *number, size_t n, size_t s
 
 typedef struct data_file {
     char *path;
-    uint64_t begin, bytes; /* begin: offset of its first byte in the whole */
+    uint64_t begin, bytes; /* begin: offset of its first byte in the string */
 } data_file;
 
 typedef struct data_files {
@@ -66,13 +67,13 @@ int data_files_find(const char *path, data_files *out, dcp_error *err);
 char *data_files_shared(const char *path, const char *other);
 /* Appends a file after the others; ignores an empty one. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);
-/* Removes the files for whose path `keep` returns false. */
+/* Removes each file for whose path `keep` returns false. */
 void data_files_keep(data_files *files, bool (*keep)(const char *path));
 void data_files_close(data_files *files);
 
-/* The path of the file that contains byte `offset` of the whole; *within receives the offset in
+/* The path of the file that contains byte `offset` of the string; *within receives the offset in
  * that file. */
 const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *within);
 
-/* Reads bytes [offset, offset + bytes) of the whole, which must lie inside it. */
+/* Reads bytes [offset, offset + bytes) of the string, which must lie inside it. */
 int data_files_read(data_files *files, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);

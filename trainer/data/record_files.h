@@ -31,10 +31,10 @@ int data_record_files_open(const char *path, const char *anew, record_file_read 
                            record_files *out, dcp_error *err);
 void data_record_files_close(record_files *r);
 
-/* The file that contains the record of that number. */
+/* The file that contains record number `record`. */
 const record_file *data_record_files_holder(const record_files *r, uint64_t record);
 
-/* Reads the tensor `name`, which the file must have, into list number `which` of starts. */
+/* Reads the tensor `name`, which the file must have, into f->starts[which]. */
 int data_record_file_starts(record_file *f, size_t which, const char *name, dcp_error *err);
 
 /* Reads bytes [offset, offset + bytes) of a tensor. */

@@ -13,7 +13,7 @@ typedef struct data_bins {
     uint64_t *items; /* the items' numbers */
 } data_bins;
 
-/* Places the largest first, each into the bin with the least sufficient room, or into a new one
+/* Places the largest first, each into the fullest bin that has room for it, or into a new one
  * (Johnson 1974). The bins depend only on the sizes, each of which must be from 1 to `room`. */
 int data_bins_pack(const uint64_t *sizes, uint64_t n, uint64_t room, data_bins *out,
                    dcp_error *err);

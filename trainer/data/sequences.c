@@ -23,7 +23,7 @@ typedef struct sequences {
     uint64_t sequence, vocab;
     uint32_t width;     /* bytes per token */
     uint8_t *tokens;    /* [sequence + 1] tokens */
-    const char *binary; /* for text: the first file with a NUL at its beginning, at offset `nul`;
+    const char *binary; /* for text: the first file with a NUL near its start, at offset `nul`;
                            else NULL */
     uint64_t nul;
 } sequences;

@@ -27,7 +27,7 @@ typedef struct data_options {
 typedef struct data_contents {
     size_t files; /* the number of files that are not empty; 0 for other types of data */
     uint64_t bytes;
-    const char *binary; /* the first file with a NUL at its beginning; NULL if none. Borrowed. */
+    const char *binary; /* the first file with a NUL near its start; NULL if none. Borrowed. */
     uint64_t nul;       /* the offset of that NUL */
 } data_contents;
 
@@ -40,8 +40,8 @@ typedef struct data_source {
     /* Reads sample number `index` of `epoch` into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
-    /* Adds to *records the number of records of an epoch, and to *tokens the number of their tokens
-     * that samples include. NULL if samples cannot be packed. */
+    /* Adds to *records the number of records of an epoch, and to *tokens the number of tokens of
+     * these records that samples include. NULL if samples cannot be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
     /* NULL if samples do not consist of bytes. */
     void (*normalize)(void *state, const sample_normalization *how);
@@ -52,7 +52,7 @@ typedef struct data_source {
 
 extern const data_source data_idx;
 
-/* Records, for example chats: token ids with a mask of those to be learned, from safetensors
+/* Records, for example chats: token ids with a mask of the ids to be learned, from safetensors
  * files. */
 
 extern const data_source data_records;

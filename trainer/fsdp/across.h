@@ -7,7 +7,7 @@
  *   the last run. If a step has one run per group, and that run is one sum
  *   (fsdp_micro_batches_run), each shard is sent between groups twice, except for a rank's own
  *   piece.
- * - Without hybrid sharding, all ranks have sent this rank its piece of the gradients already. This
+ * - Without hybrid sharding, all ranks have already sent this rank its piece of the gradients. This
  *   rank sends the sum to the other ranks of the column.
  * - With the ring, the transport adds the groups' sums.
  *
@@ -37,5 +37,5 @@ void fsdp_across_add(fsdp_across *a, size_t unit);
 void fsdp_across_poll(fsdp_across *a);
 /* Completes all work that has begun. After that, the shards contain the sums. */
 void fsdp_across_finish(fsdp_across *a);
-/* The number of elements that this rank has sent since the creation. */
+/* The number of elements that this rank has sent since `a` was created. */
 uint64_t fsdp_across_sent(const fsdp_across *a);

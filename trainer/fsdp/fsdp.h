@@ -39,7 +39,7 @@ uint64_t fsdp_micro_steps(const fsdp *f);
 /* The micro-batch that this rank computes in a micro-step; a number of at least plan->micro_batches
  * if the rank has none. */
 uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
-/* The number of bytes that this rank has sent for gathers and reductions since the creation. */
+/* The number of bytes that this rank has sent for gathers and reductions since `f` was created. */
 uint64_t fsdp_sent_bytes(const fsdp *f);
 /* The part of fsdp_sent_bytes that went to other groups of ranks that hold the state. */
 uint64_t fsdp_sent_across_bytes(const fsdp *f);

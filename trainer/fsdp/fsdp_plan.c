@@ -104,7 +104,7 @@ static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
                                      : piece_elems(plan->layout, unit);
 }
 
-/* Computes the largest number of elements that one reduction brings to this rank. */
+/* Computes the largest number of elements that this rank receives in one reduction. */
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);

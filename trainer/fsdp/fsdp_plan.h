@@ -14,7 +14,7 @@
 typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
-    uint64_t micro_batches; /* the micro-batches of a step, of all ranks together */
+    uint64_t micro_batches; /* the number of micro-batches per step, over all ranks */
     uint64_t slot_bytes;    /* bytes that the optimizer stores per element of a gradient */
     bool offloads;          /* parameters and slots are in a file or in the host's memory */
     /* Parameters and slots are in the host's memory, which kernels access slowly, so units are
@@ -44,14 +44,14 @@ typedef struct fsdp_sizes {
     size_t n_flights;       /* the largest number of units that are gathered at a time */
     size_t n_staging;       /* the number of staging buffers; 0 with shared memory */
     uint64_t first_staging; /* the first staging buffer; also holds the root's gradient in flight */
-    uint64_t staging;       /* each other staging buffer */
+    uint64_t staging;       /* each of the other staging buffers */
     uint64_t outgoing;      /* a unit's gradient in flight, if it needs memory of its own */
-    uint64_t received;      /* what one reduction brings to this rank */
+    uint64_t received;      /* what this rank receives in one reduction */
     uint64_t outbound;      /* this group's sums while they are sent to other groups */
     uint64_t crossed;       /* the groups' sums that arrive */
     /* The number of partial sums that have memory of their own, and the size of each over all
      * units. */
-    uint64_t n_own_sums, own_sum; /* of what this rank adds up for all ranks, or for its group */
+    uint64_t n_own_sums, own_sum; /* of what this rank adds up, for all ranks or for its group */
     uint64_t n_local_sums, local_sum;   /* of the whole gradients of its own micro-batches */
     uint64_t n_across_sums, across_sum; /* of the sums that groups send each other */
 } fsdp_sizes;
@@ -69,8 +69,9 @@ typedef struct fsdp_memory {
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
 /* Bytes that the rank sends in a step. Its part of each gather goes to every other rank of its
- * group; pieces of a gradient go to the ranks that add them up. Bytes that MPI passes on for others
- * are not counted twice. Bytes that others read in shared memory count as sent to them. */
+ * group; pieces of a gradient go to the ranks that add them up. Bytes of other ranks that MPI
+ * forwards through this rank are not counted. Bytes that others read in shared memory count as sent
+ * to them. */
 typedef struct fsdp_traffic {
     uint64_t gathers, reductions;
     uint64_t across; /* the part of both that goes to other groups */

@@ -192,9 +192,9 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
  * Counters in the shared memory, each written by one rank, record each rank's progress. Slices that
  * are stored in place need not be copied: a rank only announces that they are updated.
  *
- * If the place is still in use at the start, a later poll or the finish writes the slices. A rank
- * that waits checks a few times, then sleeps. In between it lets MPI proceed, because another rank
- * may depend on that to make progress. */
+ * If the place is still in use at the start, a later call of `poll`, or `finish`, writes the
+ * slices. A rank that waits checks a few times, then sleeps. In between it lets MPI proceed,
+ * because another rank may depend on that to make progress. */
 
 enum { STRETCH = 512 };
 /* The number of checks that a waiting rank makes before it sleeps, and the duration of a sleep. */

@@ -8,23 +8,23 @@
 #include "kernels/kernels.h"
 #include "timeline/timeline.h"
 
-/* Gathers units' parameters from the shards of all ranks of a group, while something else computes:
- * a table of functions with two implementations. With messages, every rank gets its own copy. With
+/* Gathers units' parameters from the shards of all ranks of a group, during other computation: a
+ * table of functions with two implementations. With messages, every rank gets its own copy. With
  * memory that the ranks of a host share, there is only one copy, into which each rank writes its
- * shard, so no byte is copied twice. Both give the same bits.
+ * shard, so no byte is copied twice. Both implementations give the same bits.
  *
  * All ranks start, finish and release the same units in the same order. */
 
 typedef struct fsdp_gather fsdp_gather;
 struct fsdp_gather {
     /* Starts a gather. Requires that fewer than `most_in_flight` units are in flight. The storage
-     * must not change before the finish. */
+     * must not change before `finish` returns. */
     void (*start)(fsdp_gather *g, size_t unit);
     /* Lets transfers proceed. Cheap. */
     void (*poll)(fsdp_gather *g);
     /* Waits for the unit that has been in flight longest. Returns its parameters [whole_elems],
-     * which may be read until the release. If blocks are dropped after use, the caller releases
-     * each before it finishes the next one. */
+     * which may be read until `release`. If blocks are dropped after use, the caller releases each
+     * before it finishes the next one. */
     float *(*finish)(fsdp_gather *g);
     void (*release)(fsdp_gather *g, size_t unit); /* NULL if there is nothing to do */
     /* Returns memory that is unused at the end of the unit's backward pass, from which its
@@ -40,7 +40,7 @@ struct fsdp_gather {
 /* The arguments that both implementations need. All pointers are borrowed. */
 typedef struct fsdp_gather_of {
     const fsdp_layout *layout;
-    float *params; /* this rank's storage; may be memory of alloc_host */
+    float *params; /* this rank's storage; may be memory from alloc_host */
     bool bf16;     /* parameters are rounded to bf16 when they are gathered */
     kernels *k;
     timeline *tl; /* records gathers; may be NULL */
@@ -50,7 +50,7 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
                             const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
 
 /* memory: [fsdp_gather_shared_bytes], zeroed, visible to all ranks of the group and to the kernels;
- * borrowed. comm: the group's. Requires plan->is_shared. */
+ * borrowed. comm: the group's communicator. Requires plan->is_shared. */
 int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
 /* The number of bytes of the shared memory that fsdp_gather_in_shared_memory requires; 0 if nothing

@@ -1,5 +1,5 @@
-/* The ranks as a matrix. A row is a group that holds the state once; a column is the ranks that
- * hold the same shard. Rank = row * (ranks per row) + column. */
+/* The ranks as a matrix. A row is a group that holds the state once; a column consists of the ranks
+ * that hold the same shard. Rank = row * (ranks per row) + column. */
 #pragma once
 
 #include <mpi.h>

@@ -1,6 +1,6 @@
-/* Sums gradients over micro-batches into the shards of the ranks that hold them, with the same bits
- * on any number of ranks and with any strategy but the ring. A unit's gradients travel while
- * something else computes; they are added up after all have arrived. */
+/* Sums gradients over micro-batches into the ranks' shards, with the same bits on any number of
+ * ranks and with any strategy but the ring. A unit's gradients travel during other computation;
+ * they are added up after all have arrived. */
 #pragma once
 
 #include "fsdp/fsdp_plan.h"
@@ -22,8 +22,8 @@ void fsdp_reduce_destroy(fsdp_reduce *r);
  * `scratch` is NULL. Ignored if the rank has no micro-batch in this micro-step. On a single rank,
  * the gradients of micro-step 0 may be in `grads`, which receives the sums.
  *
- * scratch: [gathered_grad_elems], in use until the finish. May be NULL if a shard is the whole
- * unit; then `whole` is in use until the finish. */
+ * scratch: [gathered_grad_elems], in use until the unit is finished. May be NULL if a shard is the
+ * whole unit; then `whole` is in use until the unit is finished. */
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
 /* Lets transfers proceed. Cheap. */
 void fsdp_reduce_poll(fsdp_reduce *r);
@@ -31,7 +31,7 @@ void fsdp_reduce_poll(fsdp_reduce *r);
  * micro-step, the shards contain the sums. */
 void fsdp_reduce_finish(fsdp_reduce *r);
 
-/* The number of bytes that this rank has sent since the creation, and how many of them went to
+/* The number of bytes that this rank has sent since `r` was created, and how many of them went to
  * other groups of ranks that hold the state. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);
 uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r);

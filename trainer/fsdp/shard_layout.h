@@ -14,8 +14,9 @@
 #include "models/param.h"
 #include "programs/fail.h"
 
-/* Parameters are grouped in units. Each parameter is cut on dimension 0 by dcp_box_chunk, and a
- * rank's slices of a unit are adjacent: its shard. All sizes are in elements of fp32.
+/* Parameters are grouped in units. Each parameter is cut along dimension 0 by dcp_box_chunk. A
+ * rank's slices of a unit are adjacent, and together are its shard. All sizes are in elements of
+ * fp32.
  *
  * Parameters that stay gathered are stored in place: the storage then consists of the whole units,
  * one after the other, and contains a rank's slices. Gradients and the optimizer's slots are always
@@ -33,7 +34,7 @@
 typedef struct kernels kernels;
 typedef struct model model;
 
-/* 512 bytes, the alignment that disks require of memory that is written directly. */
+/* 512 bytes, the alignment of memory that disks require for direct writes. */
 enum { FSDP_ALIGN = 128 };
 
 typedef struct fsdp_param {
@@ -83,9 +84,9 @@ typedef struct fsdp_layout {
                          first parameter */
 } fsdp_layout;
 
-/* Unit u has n_params[u] parameters; `params` lists those of all units in order and is copied.
- * replicas: the number of groups that the `world` ranks form; divides `world`. in_place: whether
- * parameters are stored where they are gathered. */
+/* Unit u has n_params[u] parameters; `params` lists the parameters of all units in order, and is
+ * copied. replicas: the number of groups that the `world` ranks form; divides `world`. in_place:
+ * whether parameters are stored where they are gathered. */
 int fsdp_layout_create(const model_param *params, const size_t *n_params, size_t n_units, int rank,
                        int world, int replicas, int in_place, fsdp_layout **out, dcp_error *err);
 /* Makes the layout of a model for rank `rank` of `world`. Nothing is communicated, so the ranks
@@ -110,7 +111,7 @@ fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank);
  * the work. *first: the index of the rows' first element within the slice. */
 dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint64_t *first);
 
-/* The parameter as a tensor of that path. */
+/* The parameter as a tensor with the path `path`. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
 /* Returns true if one of the globs matches the parameter's name. Globs are those of fnmatch(3)
@@ -122,8 +123,8 @@ bool fsdp_globs_match(const json_t *globs, const char *name);
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
                      dcp_error *err);
 
-/* Allocates zeroed memory of the kernels. *out is unchanged if elems is 0. Returns DCP_OK or
- * DCP_ERR_NO_MEMORY. */
+/* Allocates zeroed memory with the kernels' allocator. *out is unchanged if elems is 0. Returns
+ * DCP_OK or DCP_ERR_NO_MEMORY. */
 static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error *err) {
     if (elems == 0) return DCP_OK;
     *out = k->alloc(k, elems * sizeof(float));

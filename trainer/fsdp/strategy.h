@@ -23,7 +23,7 @@ enum { FSDP_MAX_AHEAD = 32 }; /* transports have room for twice as many */
 
 typedef struct fsdp_strategy {
     int replicas;      /* divides the number of ranks */
-    bool keep_params;  /* a gathered block stays until the update */
+    bool keep_params;  /* a gathered block stays gathered until the update */
     bool in_place;     /* parameters that stay gathered are stored where they are gathered */
     bool local_sums;   /* a rank adds up its own micro-batches, and reduces once per step */
     bool overlap;      /* a unit's gradients travel while the next unit computes */

@@ -27,8 +27,8 @@ typedef struct fsdp_part {
     uint64_t first, n;
 } fsdp_part;
 
-/* The order for a step of n micro-batches. Blocks divide n if its odd part is at most
- * FSDP_ODD_BLOCK. Their sizes make the three rows of additions as short as possible. */
+/* The order for a step of n micro-batches. The block sizes make the three rows of additions as
+ * short as possible. They divide n if the odd part of n is at most FSDP_ODD_BLOCK. */
 fsdp_sum_order fsdp_sum_order_of(uint64_t n);
 /* The order that adds all micro-batches to a single sum, one after another. */
 fsdp_sum_order fsdp_sum_order_running(void);
@@ -43,8 +43,8 @@ fsdp_part fsdp_sum_order_part(const fsdp_sum_order *o, uint64_t first, uint64_t 
 /* The number of sums that micro-batches first ... end - 1 become. */
 uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t end);
 
-/* A sum of micro-batches in the fixed order. An addition's result replaces the older sum: fp32
- * addition is commutative, so this changes no bit.
+/* A sum of micro-batches in the fixed order. An addition's result replaces the older sum; fp32
+ * addition is commutative, so the order of its two operands does not change any bit.
  *
  * Sums that were pushed since the last fsdp_sum_move_to_slots may be in borrowed memory; they are
  * newer than all sums in slots. One of the slots may be `result`, the storage of the final sum. The
@@ -83,8 +83,8 @@ void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch);
 void fsdp_sum_move_to_slots(fsdp_sum_counter *p);
 /* Discards all sums. */
 void fsdp_sum_clear(fsdp_sum_counter *p);
-/* Ends the sum, and returns it; the memory is valid until the next push. The counter is empty
- * again. At least one micro-batch must have been pushed. */
+/* Ends the sum, and returns it; the memory is valid until the next push. The counter is then empty.
+ * At least one micro-batch must have been pushed. */
 float *fsdp_sum_join(fsdp_sum_counter *p);
 /* Ends the sum like fsdp_sum_join, and stores it in the result. */
 void fsdp_sum_fold(fsdp_sum_counter *p);
@@ -131,14 +131,14 @@ fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_
 /* Returns the number of ranks in a rank's group that send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* For several groups: the first function returns true if the groups complete a run with the
+/* For several groups: the first function returns true if the groups complete a run in this
  * micro-step; the second returns the run of a rank's group, which consists of at most
  * FSDP_MAX_PARTS sums. */
 bool fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* The most sums that are stored from one micro-step to the next: of a rank's own block, of what its
- * group adds up, and of what groups send each other. */
+/* The largest number of sums that are stored from one micro-step to the next: for a rank's own
+ * block, for what its group adds up, and for what groups send each other. */
 uint64_t fsdp_micro_batches_stored_local(const fsdp_micro_batches *l);
 uint64_t fsdp_micro_batches_stored(const fsdp_micro_batches *l);
 uint64_t fsdp_micro_batches_stored_across(const fsdp_micro_batches *l);

@@ -7,10 +7,10 @@
  * - All ranks of a group begin the group's transfers in the same order. Beginning a transfer does
  *   not wait for another rank. Several transfers, even of different groups, may be in flight at
  *   once, and may be finished in any order.
- * - Before finish, what is sent must not change, and what is received must not be used. A transfer
- *   sees the effects of work that the kernels were given before it began. Work that the kernels are
- *   given after finish sees what arrived; finish need not guarantee more.
- * - Bytes arrive as they were sent. gather and exchange add and round nothing. Only reduce_scatter
+ * - Before finish, the data to send must not change, and the data received must not be used. A
+ *   transfer sees the effects of work that the kernels were given before it began. Work that the
+ *   kernels are given after finish sees the data that arrived; finish need not guarantee more.
+ * - Bytes arrive as they were sent. gather and exchange neither add nor round. Only reduce_scatter
  *   and all_reduce, which add, may choose an order of additions.
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.
  * - Counts may be 0 and differ between ranks.
@@ -24,7 +24,7 @@
 #include "kernels/kernels.h"
 
 /* One stretch for each rank of a group; starts are in elements relative to `at`. The arrays are
- * borrowed until the finish. */
+ * borrowed until the transfer is finished. */
 typedef struct fsdp_segments {
     void *at;
     const int *counts, *starts;
@@ -32,7 +32,7 @@ typedef struct fsdp_segments {
 
 /* A transfer in flight. */
 typedef struct fsdp_transfer {
-    bool is_on; /* set from the beginning to the finish; otherwise poll and finish do nothing */
+    bool is_on; /* set while the transfer is in flight; otherwise poll and finish do nothing */
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;
@@ -50,15 +50,15 @@ struct fsdp_transport {
      * memory. NULL if transfers need no memory. */
     int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
 
-    /* Prepares the gather of bf16 that begins next: rounds n elements of `from`, which is memory of
-     * alloc_host, into `to`, from which the gather sends them. The data pass through between[room],
-     * which is memory of the kernels. Both `to` and `between` are in use until the finish. Work
-     * that is given to the kernels in the meantime does not wait for the rounding. If this member
-     * is NULL, use k->narrow, which runs in the kernels' order. */
+    /* Prepares the gather of bf16 that begins next: rounds n elements of `from`, which is memory
+     * from alloc_host, into `to`, from which the gather sends them. The data pass through
+     * between[room], which is memory of the kernels. Both `to` and `between` are in use until that
+     * gather is finished. Work that is given to the kernels in the meantime does not wait for the
+     * rounding. If this member is NULL, use k->narrow, which runs in the kernels' order. */
     void (*narrow)(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
                    size_t room);
     /* Sends every rank's stretch to all ranks. own: this rank's stretch, which may already be at
-     * its place in `to`, or in memory of alloc_host. */
+     * its place in `to`, or in memory from alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_segments to, fsdp_transfer *out);
     /* Sends each rank its stretch of `from`, in fp32, and receives each rank's data in that rank's
@@ -92,13 +92,13 @@ int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 
 /* The transport by NCCL between GPUs, on streams of its own. Exists only in builds with NCCL.
  * shared: ranks share a GPU, which requires NCCL 2.30 or later and NCCL_MULTI_RANK_GPU_ENABLE=1.
- * sums: reduce_scatter and all_reduce are required, too. Ranks are connected before it returns.
- * Collective; returns nonzero on all ranks if any rank cannot use the library. If a rank does not
- * answer, the others end after 300 s; an error of NCCL ends the run within 20 s. A single rank
- * needs no library. */
+ * sums: reduce_scatter and all_reduce are required, too. Ranks are connected before the function
+ * returns. Collective; returns nonzero on all ranks if any rank cannot use the library. If a rank
+ * does not answer, the others end after 300 s; an error of NCCL ends the run within 20 s. A single
+ * rank needs no library. */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
                         fsdp_transport *out);
 
-/* Chooses the transport that suits the memory of k: on GPUs NCCL if it can be used. sums:
+/* Chooses the transport that suits the memory of k: on GPUs, NCCL if it can be used. sums:
  * reduce_scatter and all_reduce are required, too. Collective; returns nonzero if out of memory. */
 int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);

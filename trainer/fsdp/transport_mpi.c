@@ -69,11 +69,11 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .destroy = mpi_destroy};
 }
 
-/* MPI for memory that it cannot access, such as that of a GPU: MPI transfers copies in the host's
- * memory. The data to send are downloaded at the beginning, and the data received are uploaded at
- * the finish. Each transfer uses reserved, page-locked buffers of its own: the smallest free ones
- * that fit, among the buffers that were reserved for the same use. If none fit, some of them
- * grow. */
+/* MPI for memory that it cannot access, such as a GPU's memory: MPI transfers copies in the host's
+ * memory. The data to send are downloaded at the beginning of a transfer, and the data received are
+ * uploaded at its end. Each transfer uses reserved, page-locked buffers of its own: the smallest
+ * free ones that fit, among the buffers that were reserved for the same use. If none fit, some of
+ * them grow. */
 
 /* The use for which a transfer's memory was reserved. No transfer occupies memory that another use
  * will need. */
