@@ -285,7 +285,7 @@ static int take_listed_ranks(launcher_run *run) {
     return -1;
 }
 
-/* Waits before the next start. Returns -1, or the exit status if the run was requested to end. */
+/* Waits before the next start. Returns -1, or the exit status if the run was asked to end. */
 static int pause_before_next(launcher_run *run, double seconds) {
     if (!launcher_monitor_pause(run, seconds)) return -1;
     return run->start.end_request == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
@@ -330,8 +330,8 @@ static bool go_back(launcher_run *run) {
 }
 
 /* Chooses a different number of ranks, or a different distribution over the hosts, if the run has
- * trained and its ranks rejected the present number or distribution. Returns true if there is one
- * left to try. */
+ * trained and its ranks rejected the present number or distribution. Returns true if there is
+ * another choice to try. */
 static bool try_others(launcher_run *run) {
     const launcher_start *start = &run->start;
     char next[64];

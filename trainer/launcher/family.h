@@ -20,8 +20,8 @@ bool launcher_program_exists(const char *program);
 typedef struct launcher_family_remote {
     const char *shell_variable; /* the environment variable that names ssh or a similar program */
     const char *shell_reporter; /* a program that also reports that name; NULL: none */
-    /* One way is to set parameters, each by the words `option` NAME VALUE. The members are NAMEs,
-     * and the comments say what the VALUE is: */
+    /* One way is to set parameters, each by the words `option` NAME VALUE. The members after
+     * `option` are NAMEs, and their comments say what the VALUE is: */
     const char *option;
     const char *program; /* the program to start */
     const char *daemon;  /* not a NAME: the daemon that this program starts in turn */

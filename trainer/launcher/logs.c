@@ -68,7 +68,7 @@ static int match_tag(const char *at, const char *end, const char *tag_end, int *
     return (int)(at - from);
 }
 
-/* Splits `bytes`; returns how many of them are done: the rest may be the beginning of a tag. */
+/* Splits `bytes`; returns how many of them were handled; the rest may be the beginning of a tag. */
 static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launcher_tagged_fn take,
                     void *ctx) {
     const char *at = bytes, *end = bytes + n, *text = bytes;
@@ -96,7 +96,7 @@ static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launch
 
 void launcher_tagged_split(launcher_tagged *tagged, const char *bytes, size_t n,
                            launcher_tagged_fn take, void *ctx) {
-    while (n > 0 && tagged->n_held > 0) { /* add bytes until it is clear if they are a tag */
+    while (n > 0 && tagged->n_held > 0) { /* add bytes until it is clear whether they are a tag */
         char held[LAUNCHER_TAG_BYTES];
         const size_t n_held = tagged->n_held + 1;
         memcpy(held, tagged->held, tagged->n_held);

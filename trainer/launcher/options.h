@@ -5,7 +5,7 @@
 
 typedef struct launcher_options {
     launcher_cluster_options cluster;
-    int *then_ranks;      /* ranks of restart 1, 2, ...; the last one repeats */
+    int *then_ranks;      /* ranks in restart 1, 2, ...; the last number repeats */
     int then_count;       /* 0: none were given */
     int max_restarts;     /* restarts in a row without a newer step */
     double grace_s;       /* seconds from a request to stop until SIGKILL */

@@ -5,7 +5,7 @@
 
 #include "launcher/run.h"
 
-/* Handles the signals that dcp-run has received: requests the ranks to end, or passes SIGUSR1 on to
+/* Handles the signals that dcp-run has received: asks the ranks to end, or passes SIGUSR1 on to
  * them. */
 void launcher_requests_handle_signals(launcher_run *run);
 /* Records received signals that request the end. To be called between two starts, when there are no
@@ -14,15 +14,14 @@ void launcher_requests_record_signals(launcher_run *run);
 /* Handles the requests of `dcp-run ctl` that have arrived. */
 void launcher_requests_handle(launcher_run *run);
 
-/* Requests the ranks to save and end, so that the next start can have a different number or
- * placement of ranks. Does nothing if they have been requested to end, or if the start has
- * failed. */
+/* Asks the ranks to save and end, so that the next start can have a different number or placement
+ * of ranks. Does nothing if they have already been asked to end, or if the start has failed. */
 void launcher_requests_plan(launcher_run *run, const char *why);
-/* Requests the ranks to save and end, because the run is to be run again later. spares_ranks: the
- * next signal to stop does not count as a second one, which would kill the ranks. */
+/* Asks the ranks to save and end, because the run is to be run again later. spares_ranks: the next
+ * signal to stop does not count as a second one, which would kill the ranks. */
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks);
 
-/* News of the present start, for requests that wait. */
+/* News of the present start, for requests that are waiting for an answer. */
 typedef enum launcher_news {
     LAUNCHER_NEWS_REPORTS,  /* the ranks may have reported a save */
     LAUNCHER_NEWS_APPEARED, /* the ranks exist, which completes a resize if they report nothing */

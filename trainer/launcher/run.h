@@ -138,8 +138,8 @@ void launcher_start_set_due(launcher_start *start, launcher_deadline deadline, d
 /* Returns true once all ranks of the present start have done a step. */
 bool launcher_recovery_has_stepped(const launcher_recovery *recovery);
 /* Records that the end of the present start was noticed at the time `noticed`. alive_at: the last
- * time at which all was known to be well; 0: the same as `noticed`. Only the first call for a start
- * counts. */
+ * time at which the start was known to be working; 0: the same as `noticed`. Only the first call
+ * for a start counts. */
 void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed, bool is_planned);
 /* Records that nothing of the present start is left. */
 void launcher_recovery_ended(launcher_run *run);
@@ -158,7 +158,7 @@ void launcher_recovery_summarize(const launcher_run *run);
  * stderr. The caller clears away what is left of the job (launcher_job_clear). */
 void launcher_monitor_start(launcher_run *run);
 
-/* Handles signals and requests between two starts for `seconds`, or until the run is requested to
- * end. Returns true in the second case; start.end_request is then RANKS_END_STOP or
+/* Handles signals and requests between two starts for `seconds`, or until the run is asked to end.
+ * Returns true in the second case; start.end_request is then RANKS_END_STOP or
  * RANKS_END_REQUEUE. */
 bool launcher_monitor_pause(launcher_run *run, double seconds);

@@ -36,8 +36,8 @@ void launcher_stall_begin(launcher_stall *stall, double given_s, int ranks);
  * report anything. */
 void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *beat, double now);
 
-/* Returns the time at which the start counts as stalled if no rank makes progress before. Returns 0
- * if no rank has reported anything, or there is no limit yet. */
+/* Returns the time at which the start counts as stalled if no rank makes progress before then.
+ * Returns 0 if no rank has reported anything, or there is no limit yet. */
 double launcher_stall_deadline(const launcher_stall *stall);
 
 /* Returns the rank with the fewest steps, then micro-batches, then progress; -1 if all are equal. A

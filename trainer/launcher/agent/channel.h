@@ -25,7 +25,7 @@ void launcher_channel_send(launcher_channel *channel, json_t *message);
 void launcher_channel_flush(launcher_channel *channel);
 /* Returns true if something is stored; the caller then also polls for POLLOUT. */
 bool launcher_channel_is_behind(const launcher_channel *channel);
-/* Waits until everything is sent, at most for `limit_s`. */
+/* Waits until everything is sent, for at most `limit_s`. */
 void launcher_channel_drain(launcher_channel *channel, double limit_s);
 
 /* Receives what has arrived. The channel breaks (fd -1) if the other side has closed it, has sent

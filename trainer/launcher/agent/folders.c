@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file that only dcp-run makes. It is made after the lock is taken and removed last: a folder
- * that contains it is locked, or its owner is dead. */
+/* A file that only dcp-run makes. It is made after the lock is taken, and is removed last, so a
+ * folder that contains it is locked, or the folder's owner is dead. */
 #define MARK ".dcp-run"
 #define PREFIX "dcp-run."
 

@@ -52,8 +52,8 @@ int launcher_processes_waited(pid_t pid);
 bool launcher_processes_handles_signal(pid_t pid, int signal);
 
 /* Returns true if `pid` is ending, and has released its memory, including its environment. Its
- * files may still be open, even if it looks like a zombie, because other threads of it may still
- * run. */
+ * files may still be open, even if it looks like a zombie, because its other threads may still be
+ * running. */
 bool launcher_processes_is_ending(pid_t pid);
 
 /* Describes what a process is doing: "123 (name), state D, in nfs_wait". The caller frees the text.

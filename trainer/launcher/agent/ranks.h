@@ -23,8 +23,8 @@ typedef struct launcher_rank_report {
     uint32_t phase, told;
 } launcher_rank_report;
 
-/* Makes the board and the file for reasons, which exist as long as this process. If memory is
- * lacking, ranks report nothing. */
+/* Makes the board and the file for reasons, which exist as long as this process. If there is not
+ * enough memory, ranks report nothing. */
 void launcher_board_open(launcher_board *board);
 /* Sets DCP_RUN_BOARD and DCP_RUN_REASON. To be called in the process that is about to start the
  * ranks; `agent` is the pid of the process that holds the files. */

@@ -19,7 +19,7 @@ typedef struct launcher_socket {
     char at[LAUNCHER_SOCKET_AT]; /* the path of the socket: `path`, or another one */
     int fd;                      /* listens; non-blocking */
     int file;                    /* at `path`, locked; -1: the socket itself is at `path` */
-    dev_t device;                /* of what was made at `path` */
+    dev_t device;                /* of the file or socket made at `path` */
     ino_t inode;
 } launcher_socket;
 

@@ -46,7 +46,7 @@ typedef struct cluster_host {
     int dead;         /* slots whose rank died (shrink) */
     slot_level level; /* the first level that uses the host: LEVEL_SOUND, LEVEL_FAILING or
                          LEVEL_NO_ANSWER */
-    int in_a_row;     /* starts in a row in which the host failed */
+    int in_a_row;     /* consecutive starts in which the host failed */
     int used;         /* ranks in the last start */
     int failed;       /* ranks that died on their own in the last start */
     bool lost;        /* the host did not answer in the last start */
@@ -60,7 +60,7 @@ typedef struct launcher_cluster {
     bool is_unlimited; /* at[0] is this host, without limits */
     int goal;          /* the desired number of ranks */
     int most;          /* a limit on the ranks: how many were left after deaths; INT_MAX: none */
-    int refused_from;  /* the least number that the ranks rejected; INT_MAX: none */
+    int refused_from;  /* the smallest number of ranks that was rejected; INT_MAX: none */
     bool distributes_evenly; /* spread ranks evenly, because they rejected a different
                                 distribution */
     bool reuses_dead_slots;  /* slots whose rank died are used again, because no other number of
@@ -80,7 +80,7 @@ typedef struct launcher_cluster {
 
 typedef struct launcher_placement {
     int ranks;
-    launcher_host *at; /* the hosts that take part; `slots` is their number of ranks */
+    launcher_host *at; /* the hosts that take part; `slots`: ranks on that host */
     size_t n;          /* 0: only this host, without limits */
 } launcher_placement;
 
@@ -94,7 +94,7 @@ void launcher_cluster_close(launcher_cluster *cluster);
 
 /* Reads the host file again and places the ranks of the next start. *out is freed by
  * launcher_placement_free. Returns 0, or PROGRAM_FAILED after a message. Prints which hosts and
- * slots have been left out since the last start. */
+ * slots are newly left out. */
 int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
 
 /* Checks the host file; to be called about once per second during a start. Returns true if the next

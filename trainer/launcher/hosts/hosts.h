@@ -1,5 +1,5 @@
-/* Which hosts exist, and how many ranks each accepts: from a host file as for Open MPI, or from the
- * variables of a Slurm job. */
+/* Which hosts exist, and how many ranks each accepts: from a host file in Open MPI's format, or
+ * from the variables of a Slurm job. */
 #pragma once
 
 #include <stdbool.h>
