@@ -79,7 +79,8 @@ void model_keys_refuse(const model_keys *keys, const char *key, const char *text
                        const char *set);
 /* Checks that a key, if it is given, has the only supported value. */
 int model_keys_only_flag(const model_keys *keys, const char *key, bool only, dcp_error *err);
-/* set: as for model_keys_refuse; NULL if no setting helps, because the model is a different one. */
+/* set: as for model_keys_refuse; NULL if no setting helps, because any other value means a
+ * different kind of model. */
 void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
                           const char *set);
 int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err);
@@ -87,5 +88,6 @@ int model_keys_only_number(const model_keys *keys, const char *key, double only,
  * off explicitly. */
 int model_keys_no_dropout(const model_keys *keys, const char *const *names, size_t n,
                           dcp_error *err);
-/* Refuses what no family here supports: experts, caps on scores and logits, quantized weights. */
+/* Refuses the features that no family here supports: experts, caps on scores and logits, quantized
+ * weights. */
 void model_keys_no_extras(const model_keys *keys);

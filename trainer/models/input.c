@@ -301,8 +301,8 @@ static void head_work(model_run *run, arena *a) {
     run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
-/* Returns the rows that the head reads: all rows, each sample's first or, for a text that arrives
- * in pieces, the last. */
+/* Returns the rows that the head reads: all rows, or the first row of each sample or, for a text
+ * that arrives in pieces, the last row. */
 static const float *pick(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     if (run->counted == run->rows) return last(run);

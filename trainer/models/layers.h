@@ -49,10 +49,10 @@ void model_linear_backward(model_run *run, const linear *l, void *dx, operand dy
                            size_t rows, const float *const *params, float *const *grads,
                            unsigned flags);
 
-/* out[rows,dim] = the norm of in, in the model's type; fills stats. */
+/* out[rows,dim] = `in`, normalized, in the model's type; fills stats. */
 void model_norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
                         const float *const *params, const norm_stats *stats);
-/* Computes the parameters' gradients, and dx[rows,dim] = (or +=) the gradient of in; dx may be
+/* Computes the parameters' gradients, and dx[rows,dim] = (or +=) the gradient of `in`; dx may be
  * dout. If dx is run->dstream, its rounded form is computed, too. */
 void model_norm_backward(model_run *run, const norm *n, float *dx, const float *dout,
                          const float *in, size_t rows, const float *const *params,

@@ -59,11 +59,11 @@ uint64_t model_max_sequence(const model *m); /* max_position_embeddings, or 0 wi
 sample_shape model_sample(const model *m, uint64_t sequence);
 
 /* The cost of one sample: the floating-point operations of the matrix products of its forward and
- * backward passes, 2 for a multiplication and an addition. A linear layer of in x out elements
- * costs 2 for each element and row: for its output; for its weight's gradient, if the weight is
- * trained; and for its input's gradient, if the input depends on something trained. The forward
- * pass of attention costs 4 * heads * head_dim * length^2; its backward pass costs twice that if
- * its input depends on something trained. Lookups, norms, biases, activations and repeated
+ * backward passes, where a multiplication and its addition count as 2. A linear layer of in x out
+ * elements costs 2 for each element and row: for its output; for its weight's gradient, if the
+ * weight is trained; and for its input's gradient, if the input depends on something trained. The
+ * forward pass of attention costs 4 * heads * head_dim * length^2; its backward pass costs twice
+ * that if its input depends on something trained. Lookups, norms, biases, activations and repeated
  * computations are not counted. trained: for each parameter, in the order of units and places,
  * whether it is trained; NULL: all are. sequence: tokens per sample. */
 double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained);

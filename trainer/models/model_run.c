@@ -76,8 +76,8 @@ static void lay_out_run(model_run *run, arena *a) {
         if (kinds[i]->work) kinds[i]->work(run, &work);
         model_arena_cover(a, &work);
     }
-    /* The inner run must not share the work memory, which holds the logits of one run until the
-     * backward passes of both. */
+    /* The inner run must not share the work memory: it holds the outer run's logits while the inner
+     * run's stages run. */
     if (run->inner) lay_out_run(run->inner, a);
 }
 

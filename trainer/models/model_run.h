@@ -57,12 +57,12 @@ void model_run_losses(const model_run *run, double *out);
 /* The sum of all losses. */
 double model_run_loss(const model_run *run);
 /* The logits of the last forward pass, [batch*sequence, vocab], or [vocab] with a cache. They are
- * in the memory of the model's kernels, and valid until the backward pass. *type: their type. A
- * classifier's are fp32. */
+ * in the memory of the model's kernels, and valid until the backward pass. *type: their type, which
+ * is fp32 for a classifier. */
 const void *model_run_logits(const model_run *run, kernels_type *type);
 /* A talker's logits of all codes except the first, [groups - 1, *frames, codes]: the frames of all
- * samples in order, then some unused ones. They are in the same memory as model_run_logits, and
- * valid for as long. */
+ * samples in order, then some unused ones. Like the other logits, they are in the memory of the
+ * model's kernels, and valid until the backward pass. */
 const float *model_run_code_logits(const model_run *run, size_t *frames);
 /* The class with the largest logit, or the first of several such classes; `classes` if a logit is
  * not a number. */

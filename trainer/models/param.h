@@ -16,8 +16,8 @@ typedef struct model_param {
     size_t base;     /* the offset in `name` of its name in the base model: "layers.0.mlp..." */
     model_init init; /* the initial values of a random start */
     double std;      /* for MODEL_INIT_NORMAL */
-    bool frozen;     /* false; may be set in a copy by code that trains the model */
-    bool fresh; /* files of weights may lack it: a classifier, which is then initialized randomly */
+    bool frozen;     /* false; code that trains the model may set it in a copy */
+    bool fresh; /* a classifier: files of weights may lack it; it is then initialized randomly */
     bool table; /* only single rows of it are looked up */
     bool tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;

@@ -112,8 +112,8 @@ static void add_dense(unit_builder *b, size_t layer) {
                dense_std(model_width(m, layer)));
 }
 
-/* Adds the learned embeddings of a family. Those for images have a leading dimension of 1, for the
- * batch. */
+/* Adds the learned embeddings of a family. Embeddings for images have a leading dimension of 1, for
+ * the batch. */
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
@@ -168,8 +168,8 @@ static linear add_head(unit_builder *b, const root_parts *root) {
                       c->sizes ? dense_std(in) : c->init_std);
 }
 
-/* Most files of weights are those of a base model, which has no classifier, so the classifier may
- * be missing. */
+/* Most files of weights belong to a base model, which has no classifier, so the classifier may be
+ * missing. */
 static void mark_classifier(model *m) {
     const linear *head = &m->root.head;
     if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
@@ -218,8 +218,8 @@ static void add_speech(unit_builder *b) {
     b->failed |= within.failed;
 }
 
-/* Adds the parameters of all blocks. units: the units of the blocks, starting with that of the
- * first block. */
+/* Adds the parameters of all blocks. units: the units of the blocks, starting with the first
+ * block's unit. */
 static bool add_blocks(model *m, model_unit *units) {
     unit_builder b = {.m = m, .units = units, .in_first = m->c.in_first};
     for (size_t layer = 0; layer < m->c.layers; layer++) {
@@ -246,7 +246,7 @@ static int add_parts(model *m) {
     return b.failed || failed;
 }
 
-/* Makes the inner model, if there is one. The units of its blocks follow those of this model's
+/* Makes the inner model, if there is one. The units of its blocks follow the units of this model's
  * blocks. */
 static int add_inner(model *m) {
     const speech_config *s = m->c.speech;

@@ -23,13 +23,13 @@ void *model_arena_allocate(arena *a, size_t rows, size_t bytes_a_row);
 float *model_arena_floats(arena *a, size_t rows, size_t cols);
 void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
-/* Extends `a` to the end of `part`, which began as a copy of an arena like `a`. Parts that begin as
- * copies of the same arena share its memory. */
+/* Extends `a` to the end of `part`, which began as a copy of an earlier state of `a`. Parts that
+ * begin as copies of the same state use the same memory. */
 void model_arena_cover(arena *a, const arena *part);
 
-/* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those below:
- * how samples enter, the block, and how the loss is computed. Stages consist of parts, which know
- * where their parameters are in their unit and compute the forward and backward passes. */
+/* A family is its config (names, sizes, flags) and three kinds of stages, chosen from the kinds
+ * below: how samples enter, the block, and how the loss is computed. Stages consist of parts, which
+ * know where their parameters are in their unit and compute the forward and backward passes. */
 
 #define NO_PLACE SIZE_MAX
 
@@ -130,7 +130,7 @@ typedef struct attention_work {
     float *fused; /* [n,(heads + 2 kv_heads) head_dim] if q, k and v are one part */
     void *q;      /* [n,heads,head_dim] normed and rotated; later the projection's gradient */
     void *key;    /* [n,kv_heads,head_dim] normed and rotated; later the projection's gradient */
-    float *dq;    /* [n,heads,head_dim] of normed and rotated heads; if q is fp32, the same array */
+    float *dq;    /* [n,heads,head_dim] of normed and rotated heads; if q is fp32, the array q */
     float *dkey;  /* [n,kv_heads,head_dim] of normed and rotated heads; always a separate array */
     void *dvalue; /* [n,kv_heads,head_dim] */
     void *dattended; /* [n,heads,head_dim] */

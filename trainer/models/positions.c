@@ -31,7 +31,7 @@ static void read_type(const model_keys *rope, model_rope_type *out) {
 }
 
 /* Reads the number of positions of the first training. The config's own key takes precedence over
- * that of the object `rope`. */
+ * the key of the object `rope`. */
 static int read_positions(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
                           double *out, dcp_error *err) {
     static const char key[] = "original_max_position_embeddings";
@@ -98,7 +98,7 @@ static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t
     return out->type == MODEL_ROPE_YARN ? read_yarn(rope, out, err) : read_llama3(rope, out, err);
 }
 
-/* Returns true if the object contains another object for each type of layer. Refuses that. */
+/* Returns true, after a refusal, if the object contains another object for each type of layer. */
 static bool is_nested(const model_keys *rope) {
     const char *member;
     json_t *value;
@@ -150,8 +150,8 @@ static double pair_of_turns(const model_rope *r, double turns, double dim) {
     return dim * log(r->positions / (turns * 2.0 * M_PI)) / (2.0 * log(r->theta));
 }
 
-/* Computes two bounds. The frequencies of pairs between them are slowed down gradually; those of
- * later pairs are slowed down completely. */
+/* Computes two bounds. The frequencies of pairs between them are slowed down gradually; the
+ * frequencies of later pairs are slowed down completely. */
 static void yarn_bounds(const model_rope *r, size_t dim, double *first, double *last) {
     *first = pair_of_turns(r, r->often, (double)dim);
     *last = pair_of_turns(r, r->seldom, (double)dim);
@@ -188,8 +188,8 @@ void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
     }
 }
 
-/* layer_types contains one of two words for each layer. Without this key, some layer (read_first)
- * and all layers after it have a window. */
+/* layer_types contains one of two words for each layer. Without this key, the layer that read_first
+ * returns and all layers after it have a window. */
 
 enum { USUAL_WINDOW = 4096 };
 

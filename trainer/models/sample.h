@@ -20,7 +20,7 @@ typedef struct sample_shape {
     bool packed;      /* a sample of tokens may hold several documents */
     /* Used only for speech, otherwise 0. With speech, the tokens are the positions that both
      * channels share, and the numbers are the speaker's vector: */
-    uint64_t frames, groups; /* the most frames, and codes in each */
+    uint64_t frames, groups; /* the largest number of frames, and codes in each */
     uint64_t texts, codes;   /* ids of text, and codes, are below these */
     uint64_t end;            /* the class that is predicted after the last frame */
 } sample_shape;

@@ -349,7 +349,7 @@ static void codes_work(model_run *run, arena *a) {
     run->logits = model_arena_floats(a, run->counted, run->m->c.classes);
 }
 
-/* Copies all rows of each frame except the first, such that the rows of a head are contiguous. */
+/* Copies all rows of each frame except the first, so that the rows of a head are contiguous. */
 static void pick_rows(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     for (size_t head = 0; head + 1 < rows_of_frame(run); head++)

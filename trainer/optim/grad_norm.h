@@ -36,8 +36,8 @@ double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm);
 size_t optim_norm_scratch_bytes(const fsdp_layout *layout);
 
 /* The L2 norm over all shards of all ranks: each row's sum of squares is computed in fp64 in a
- * fixed order, and the rows are added exactly. Collective; gives the same bits on every rank and
- * for any number of ranks. NaN if an element is not finite. grads, scratch: memory of k. */
+ * fixed order, and the rows' sums are added exactly. Collective; gives the same bits on every rank
+ * and for any number of ranks. NaN if an element is not finite. grads, scratch: memory of k. */
 double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
                             const float *grads, void *scratch);
 
