@@ -34,7 +34,7 @@ typedef struct ranks_board_entry {
     _Atomic uint64_t micro_batch; /* the last one begun in this step, counted from 1; 0: none */
     /* 1 + the newest step that this start has published in any store; 0: none. */
     _Atomic uint64_t published;
-    _Atomic uint64_t saves_done; /* the last request of saves_requested that was answered */
+    _Atomic uint64_t saves_done; /* the number of the last save request that was answered */
     _Atomic uint64_t slowest_ns; /* the slowest step of this start so far */
     _Atomic uint32_t phase;      /* ranks_phase */
     /* 0: nothing yet; 1: the rank runs and will report its status; 2 + status: it ends with that

@@ -1,11 +1,11 @@
-/* Messages for people from rank 0, and the agreement of all ranks on one status. */
+/* Messages from rank 0 to the user, and the agreement of all ranks on one status. */
 #pragma once
 
 #include <mpi.h>
 
 #include <dcp/error.h>
 
-/* Messages for people, which only rank 0 prints on stderr, and a progress bar on stdout. */
+/* Messages to the user on stderr, and a progress bar on stdout. Only rank 0 prints them. */
 
 /* Prints "dcp-train: ..."; does nothing on other ranks. */
 void ranks_info(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);

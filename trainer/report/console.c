@@ -48,8 +48,8 @@ static void duration_text(double seconds, char *text, size_t size) {
         snprintf(text, size, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
 }
 
-/* The parts of a line, in their order. by_importance determines which of them are shown if there is
- * no room for all. */
+/* The parts of a line, in their order. by_importance determines which of them are shown if not all
+ * of them fit. */
 enum { STEP, LOSS, NORM, RATE, SPEED, SECONDS, LEFT, UTILIZATION, MEMORY, SAVES, UNEVEN, PARTS };
 static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECONDS, NORM,
                                          RATE, UTILIZATION, MEMORY, SAVES, UNEVEN};

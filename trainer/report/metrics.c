@@ -204,7 +204,7 @@ static int copy_bytes(FILE *from, const char *path, off_t bytes, int to, dcp_err
     return DCP_OK;
 }
 
-/* Copies the history from the file that was moved aside as `number`. *found: whether that file
+/* Copies the history from FILE.old.`number`, a file that was moved aside. *found: whether that file
  * contains the history. */
 static int copy_history(const char *path, int number, const report_file_run *run, int to,
                         bool *found, dcp_error *err) {

@@ -77,6 +77,6 @@ int report_metrics_write(report_metrics *m, const report_values *values, dcp_err
  * nothing if that is not the file's last line, or the file cannot be read. */
 int report_metrics_add_evaluation(report_metrics *m, const report_values *values, dcp_error *err);
 
-/* Returns mfu, limited to 1: values->mfu is larger if the peak (setup_device_peak) was measured too
+/* Returns mfu, limited to 1: values->mfu exceeds 1 if the peak (setup_device_peak) was measured too
  * low. */
 double report_metrics_utilization(const report_values *values);

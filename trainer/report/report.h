@@ -11,7 +11,7 @@
 #include "step/update.h"
 #include "timeline/timeline.h"
 
-/* Finds ranks that are slower, or larger, than the others by more than a fifth of their mean.
+/* Finds ranks whose time or memory exceeds the mean of the other ranks by more than a fifth.
  *
  * Times are compared per micro-batch over REPORT_BALANCE_STEPS steps. A rank is slow if its time is
  * that far above the others' mean in most of these steps and in their sum, and if this costs more
@@ -39,7 +39,7 @@ report_balance *report_balance_create(const fsdp_micro_batches *micro_batches,
                                       report_balance_fn notify, void *ctx);
 void report_balance_destroy(report_balance *b);
 
-/* Adds a step: the time that each rank spent computing, and its largest memory so far; [world]
+/* Adds a step: the time that each rank spent computing, and its peak memory so far; [world]
  * each. */
 void report_balance_step(report_balance *b, const double *compute_s, const double *bytes);
 

@@ -24,7 +24,7 @@ typedef struct sampling {
     sample_tokens *tokens;
     int32_t *ids; /* [n] the text's tokens */
     size_t n;
-    uint64_t most; /* the most tokens that may follow */
+    uint64_t most; /* the maximum number of tokens to generate */
     json_t *eos;   /* the token that ends a text, or a list of such tokens; may be NULL */
     model_run *run;
     float *logits; /* [classes] */

@@ -9,7 +9,8 @@ typedef struct sample_options {
     bool ids;         /* the text and the output are token ids */
     /* A step's folder, or a directory of steps, whose newest intact step is used. */
     const char *ckpt;
-    /* The most tokens that may follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */
+    /* The maximum number of tokens to generate; 0: SAMPLE_TOKENS, or fewer if the model allows
+     * fewer. */
     uint64_t tokens;
     double temperature; /* 0: always the most likely token */
     uint64_t seed;

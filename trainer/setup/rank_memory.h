@@ -10,7 +10,7 @@
 /* How much memory this machine allows the ranks of a run. */
 
 typedef struct setup_machine_memory {
-    uint64_t all;        /* what all processes on this machine may use together */
+    uint64_t all;        /* the memory that all processes on this machine may use together */
     bool is_of_group;    /* `all` is the limit of a control group (Slurm's --mem, a container), not
                           * the machine's memory */
     uint64_t of_process; /* the limit of a process's address space; UINT64_MAX: none */

@@ -209,7 +209,7 @@ static void report_packed(const trainer *t) {
 }
 
 /* Writes a text such as " (3 files, 1.2 GB)" into text[64], or "" if the data are not text files.
- * Warns if a file contains a byte that no text has, but uses the file nevertheless. */
+ * Warns if a file contains a byte that no text has; the file is used nevertheless. */
 static const char *describe_files(const trainer *t, const data *samples, const char *key,
                                   char *text) {
     data_contents found;

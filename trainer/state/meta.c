@@ -100,8 +100,8 @@ static json_t *random_object(const train_state *s) {
     return json_pack("{sssI}", "generator", "philox4x32-10", "seed", (json_int_t)s->seed);
 }
 
-/* Returns the object STATE_META_SINCE, which lists only parameters that have not been trained since
- * step 0. NULL if there are none, or if out of memory. */
+/* Returns the object STATE_META_SINCE, which lists only parameters whose moments were zero at a
+ * step other than 0. NULL if there are none, or if out of memory. */
 static json_t *since_object(const train_state *s) {
     json_t *since = NULL;
     for (size_t i = 0; i < s->layout->n_params; i++) {

@@ -7,9 +7,9 @@
 #include "config/config.h"
 #include "state/train_state.h"
 
-/* The member for parameters that have not been trained since step 0: an object that maps each
- * parameter's name to the step at which its moments were zero. The step is negative if an import
- * brought moments with updates from before step 0. */
+/* The member for parameters whose moments were zero at a step other than 0: an object that maps
+ * each parameter's name to that step. The step is negative if an import brought moments with
+ * updates from before step 0. */
 #define STATE_META_SINCE "moments_since"
 
 /* The values on which samples depend, apart from the seed. */

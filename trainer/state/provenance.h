@@ -35,9 +35,9 @@ int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dc
  * evaluation data than `here`. Also warns if about.json is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
-/* Reads the name of the run that saved the step from the step's about.json. If that has no name,
- * reads the about.json of the directory's other steps, newest first, until one has a name. "" if
- * none has. */
+/* Reads the name of the run that saved the step from the step's about.json. If that file has no
+ * name, reads the about.json of the directory's other steps, newest first, until one has a name. ""
+ * if none has. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
 /* Reads the value of STATE_INIT from the step's about.json; "" if there is none, or the file cannot

@@ -121,7 +121,8 @@ static bool may_be_requeued(const config *c) {
     return !is_text(c->resume, "never") || (count && atoi(count) > 0);
 }
 
-/* Fills in the names. Rank 0's are used, because the environments of other ranks may differ. */
+/* Fills in the names. Rank 0's names are used, because the environments of other ranks may
+ * differ. */
 static void name_own(const config *c, MPI_Comm comm, own_names *names) {
     *names = (own_names){"", ""};
     ranks_launcher_name(names->launch);

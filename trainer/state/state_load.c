@@ -426,8 +426,9 @@ static void zero_slots(const train_state *s) {
     state_release_all(s);
 }
 
-/* Plans the next load, of units starting at *next: of all units, or of one unit if parameters are
- * offloaded, to limit the memory. Files that the checkpoint carries are part of the first load. */
+/* Plans the next load. It starts at unit *next, and consists of all units or, to limit the memory,
+ * of a single unit if parameters are offloaded. Files that the checkpoint carries are part of the
+ * first load. */
 static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections,
                       bool with_slots, size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;

@@ -16,7 +16,7 @@
 
 typedef struct offload offload; /* memory in a file */
 
-/* A tensor of the section /files, cut on dimension 0 like any other. */
+/* A tensor of the section /files, cut along dimension 0 like any other tensor. */
 typedef struct carried_file {
     dcp_tensor tensor; /* the state owns its path */
     dcp_box box;

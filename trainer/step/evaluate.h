@@ -1,4 +1,4 @@
-/* The loss on data that are not trained on. */
+/* The loss on data that the run does not train on. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ int step_evaluate_open(trainer *t, dcp_error *err);
  * DCP_ERR_ARG: the data are invalid, or nothing in them counts. DCP_ERR_IO: they cannot be read. */
 int step_evaluate_check(const trainer *t, dcp_error *err);
 
-/* Allocates the memory that evaluations need in addition to the memory of the training. Not
+/* Allocates the memory that evaluations need in addition to the memory that training needs. Not
  * collective. */
 int step_evaluate_prepare(trainer *t, dcp_error *err);
 

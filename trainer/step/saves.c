@@ -56,7 +56,7 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
 /* Saves of a run. A failed save is tried again after the next step; only the run's last save must
  * succeed. Three kinds of saves remove old steps if they need room: the last save, a save that a
  * signal requests, and all saves after one that found no room. Training waits for such a save,
- * because it may have to read the memory again. Other saves leave as many steps as `keep`
+ * because the save may have to read the memory again. Other saves leave as many steps as `keep`
  * specifies. */
 
 static uint64_t staging_of(const config *c) {
@@ -309,9 +309,9 @@ bool step_saves_are_held(const step_saves *s) {
     return false;
 }
 
-/* Returns true if the ranks of the next start, on as many hosts or one fewer, will find everything
- * in the store. That is not certain if the path contains the rank or an environment variable: the
- * paths of the next start's ranks may differ from the present paths. */
+/* Returns true if the ranks of the next start, on the same number of hosts or one fewer, will find
+ * everything in the store. That is not certain if the path contains the rank or an environment
+ * variable: the paths of the next start's ranks may differ from the present paths. */
 static bool outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return true;

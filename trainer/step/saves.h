@@ -12,7 +12,7 @@
 #include "step/evaluate.h"
 #include "step/update.h"
 
-/* A run warns if saves wait for a slow rank: only once for as long as that rank remains slow. */
+/* A run warns if saves wait for a slow rank, but only once while that rank remains slow. */
 
 enum { STEP_SLOW_SAVES = 2, STEP_SLOW_QUIET = 10 };
 
@@ -45,7 +45,7 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err);
 /* The saves of a run. A save is in flight during the next step or, with checkpoint.async=false,
  * happens between two steps. All functions are collective unless their comments say otherwise. */
 
-enum { STEP_SAVE_PHASES = 1024 }; /* the most phases of a save that a trace stores */
+enum { STEP_SAVE_PHASES = 1024 }; /* the largest number of phases that a trace stores per save */
 
 typedef struct step_saves {
     trainer *t;
@@ -76,7 +76,7 @@ int step_saves_prepare(const trainer *t, dcp_error *err);
  * store, it still has to reach checkpoint.dir. */
 void step_saves_begin(step_saves *s, trainer *t);
 
-/* Sets what the about.json of the current step will say about it, for checkpoint.keep_metric. Not
+/* Sets what about.json will say about the current step, for checkpoint.keep_metric. Not
  * collective. */
 void step_saves_set_results(step_saves *s, const step_result *result, const step_evaluation *e);
 
@@ -104,9 +104,9 @@ int step_saves_finish(step_saves *s, dcp_error *err);
 bool step_saves_are_held(const step_saves *s);
 
 /* Saves the state so that a different number of ranks can soon load it: in the fastest store in
- * which all of them will find everything. Does nothing if that store already has the state, or if
- * the state need not be saved. Other stores that are due get it as usual. If the save fails, saves
- * the state in checkpoint.dir. */
+ * which all of those ranks will find everything. Does nothing if that store already has the state,
+ * or if the state need not be saved. Other stores that are due get it as usual. If the save fails,
+ * saves the state in checkpoint.dir. */
 int step_saves_hand_over(step_saves *s, dcp_error *err);
 
 /* Waits for the save in flight. A failure is reported. */

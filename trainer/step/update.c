@@ -28,7 +28,7 @@ static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
 }
 
 /* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MAX_LOSSES]:
- * for each loss, the number of targets in that part that count. */
+ * for each loss, how many targets in that part count. */
 static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
     memset(counted, 0, SAMPLE_MAX_LOSSES * sizeof *counted);
@@ -44,8 +44,8 @@ static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error 
     return DCP_OK;
 }
 
-/* Collective. Reads this rank's part of a batch. counted[SAMPLE_MAX_LOSSES]: for each loss, the
- * number of targets in the whole batch that count. */
+/* Collective. Reads this rank's part of a batch. counted[SAMPLE_MAX_LOSSES]: for each loss, how
+ * many targets in the whole batch count. */
 static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const int status = ranks_agree(t->comm, read_inputs(t, begin, counted, err), err);
     if (status != DCP_OK) return status;
@@ -54,7 +54,7 @@ static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *
 }
 
 /* Reads the next batch in which a target counts. *skipped: the number of batches before it, in
- * which none does. */
+ * which no target counts. */
 static int read_step(trainer *t, uint64_t *counted, uint64_t *skipped, dcp_error *err) {
     const uint64_t epoch = data_samples(t->samples);
     for (*skipped = 0; *skipped * t->c->batch < epoch; ++*skipped) {

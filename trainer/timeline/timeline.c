@@ -33,7 +33,7 @@ void timeline_free(timeline *tl) {
 }
 
 /* Returns the first lane that is free at `begin`. Events are recorded in the order of their ends,
- * so a lane is free at `begin` if its last event ended before. */
+ * so a lane is free at `begin` if its last event ended before then. */
 static uint16_t take_lane(timeline *tl, double begin, double end) {
     uint16_t lane = 0;
     while (lane + 1 < TIMELINE_LANES && tl->lane_end[lane] > begin) lane++;

@@ -52,7 +52,8 @@ typedef struct timeline {
     double ahead; /* MPI_Wtime minus CLOCK_MONOTONIC */
 } timeline;
 
-/* Allocates room for `room` events, until timeline_clear discards them; 0: records only seconds. */
+/* Allocates room for `room` events; timeline_clear empties it. If `room` is 0, only seconds are
+ * recorded. */
 int timeline_init(timeline *tl, size_t room, dcp_error *err);
 void timeline_free(timeline *tl);
 
