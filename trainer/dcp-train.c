@@ -94,7 +94,7 @@ static int check_options(const options *o, const char *ranks, int n_args) {
     return -1;
 }
 
-/* The values of --sample's options; NULL for those that are not given. */
+/* The values of --sample's options; NULL if not given. */
 typedef struct sample_words {
     const char *tokens, *temperature, *seed;
 } sample_words;
@@ -401,7 +401,7 @@ static int run_program(int argc, char **argv) {
     check_memory();
     status = check_world();
     if (status == PROGRAM_DONE) status = run_configured(&o);
-    /* before MPI_Finalize: once one rank has ended, the launcher kills those that have not */
+    /* before MPI_Finalize: once one rank has ended, the launcher kills the ranks that have not */
     ranks_launcher_end(status);
     MPI_Finalize();
     return status;

@@ -167,7 +167,7 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
     a->sent += own_parts * fsdp_across_sends(a->layout, unit);
 }
 
-/* Adds up what has arrived. Returns true if that completed the step's sum. */
+/* Adds up the pieces that have arrived. Returns true if that completed the step's sum. */
 static bool add_pieces(fsdp_across *a) {
     fsdp_sum_counter *sum = &a->sums[a->unit];
     float *at = a->crossed;

@@ -25,7 +25,7 @@ struct fsdp {
     timeline *tl;
     fsdp_micro_batches batches;
     const float **whole;       /* [units] parameters of the gathered units, otherwise NULL */
-    size_t last_backward;      /* the backward pass ends at this stage: no earlier one is trained */
+    size_t last_backward;      /* the last stage of the backward pass: no earlier one is trained */
     long in_block;             /* the gathered block if blocks are dropped after use, or NO_UNIT */
     size_t to_gather, started; /* gathers in this micro-step, and how many have started */
     const float **places;      /* parameters of the current stage */
@@ -213,7 +213,7 @@ static float *unit_grads(const fsdp *f, size_t unit) {
     return unit == ROOT ? f->root_grads : f->block_grads;
 }
 
-/* Finds a stage's parameters and gradients within those of its unit. */
+/* Finds a stage's parameters and gradients within its unit's parameters and gradients. */
 static void point_at(fsdp *f, size_t stage) {
     const size_t part = model_stage_unit(f->m, stage), unit = stage_unit(f, stage);
     const fsdp_param *params = stage_params(f, stage);
@@ -259,8 +259,8 @@ static float *scratch_of(fsdp *f, size_t unit) {
     return f->gather->gradient_buffer ? f->gather->gradient_buffer(f->gather, unit) : NULL;
 }
 
-/* Starts sending a unit's gradients of the micro-batch to their owners, after waiting for those of
- * the previous unit. */
+/* Starts sending a unit's gradients of the micro-batch to their owners, after waiting for the
+ * previous unit's gradients. */
 static void reduce_unit(fsdp *f, size_t unit, uint64_t micro) {
     const double start = MPI_Wtime();
     fsdp_reduce_start(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));

@@ -46,7 +46,7 @@ typedef struct fsdp_sizes {
     uint64_t first_staging; /* the first staging buffer; also holds the root's gradient in flight */
     uint64_t staging;       /* each of the other staging buffers */
     uint64_t outgoing;      /* a unit's gradient in flight, if it needs memory of its own */
-    uint64_t received;      /* what this rank receives in one reduction */
+    uint64_t received;      /* the gradients that this rank receives in one reduction */
     uint64_t outbound;      /* this group's sums while they are sent to other groups */
     uint64_t crossed;       /* the groups' sums that arrive */
     /* The number of partial sums that have memory of their own, and the size of each over all

@@ -278,7 +278,7 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
     return (float *)((char *)memory + counters_bytes(plan, count_places(plan, &s)));
 }
 
-/* Finds the counter of a rank that has not reached `use`; NULL if all have. */
+/* Finds the counter of a rank that has not reached `use`; NULL if all ranks have reached it. */
 static core_futex *find_late(const gather_shared *s, const shared_place *p, uint32_t use,
                              bool released) {
     for (int r = 0; r < s->of.layout->shards; r++) {

@@ -6,7 +6,7 @@
  * With hybrid sharding, the ranks of a group send gradients only to each other. The group's sums
  * cross to the other groups at the end of each run of micro-batches (fsdp/across.c). If every rank
  * holds the whole state, each rank adds up a range of the gradients, which all ranks send to it,
- * and then sends the result to all.
+ * and then sends the result to all ranks.
  *
  * The gradients of one unit can be in flight while the sums of the previous unit cross to other
  * groups. With the ring the transport does the additions. */
@@ -235,7 +235,7 @@ static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
 }
 
 /* Each rank that has a sum of micro-batches sends its pieces to the ranks that add them up. `send`
- * is this rank's sum. What arrives is placed in the order of micro-batches. */
+ * is this rank's sum. Arriving pieces are placed in the order of micro-batches. */
 static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, float *send) {
     const int own = range_of(r, unit, r->layout->rank).count;
     int *send_counts = r->counts, *send_starts = send_counts + r->ranks;
@@ -301,7 +301,8 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
         r->k->add(r->k, own_shard, sum, own);
 }
 
-/* Adds up what has arrived. Sends complete sums to the ranks that hold the same shard. */
+/* Adds up the gradients that have arrived. Sends complete sums to the ranks that hold the same
+ * shard. */
 static void finish_flight(fsdp_reduce *r) {
     const size_t unit = r->flight.unit;
     const uint64_t micro = r->flight.micro;

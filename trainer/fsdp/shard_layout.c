@@ -41,8 +41,8 @@ static uint64_t slice_at(const fsdp_param *param) {
     return param->whole_at + (param->elems ? param->box.start[0] * param->row_elems : 0);
 }
 
-/* Places the unit's trained or frozen parameters, and this rank's slices of them, after those that
- * are already placed. *held: the elements of this rank's shard so far. */
+/* Places the unit's trained or frozen parameters, and this rank's slices of them, after the
+ * parameters that are already placed. *held: the elements of this rank's shard so far. */
 static void place_params(const fsdp_layout *layout, fsdp_unit *unit, bool frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];

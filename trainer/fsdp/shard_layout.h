@@ -114,7 +114,7 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor with the path `path`. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* Returns true if one of the globs matches the parameter's name. Globs are those of fnmatch(3)
+/* Returns true if one of the globs matches the parameter's name. Globs work as in fnmatch(3)
  * without flags: `*` matches any text. */
 bool fsdp_globs_match(const json_t *globs, const char *name);
 

@@ -13,9 +13,9 @@
  * micro-batches alone, so the bits depend on neither ranks nor strategy. The micro-batches of a
  * small block are added one after another, then the small blocks of a large block, then the large
  * blocks. So only one sum of each kind has to be stored. Up to 4,096 micro-batches, the error is at
- * most a third larger than that of pairwise summation (tests/trainer/fsdp_sum_order.c): n additions
- * in a row have an error of sqrt(n / 2) roundings, so three rows of n^(1/3) additions have about
- * the error of pairwise summation's log2(n) additions. */
+ * most a third larger than with pairwise summation (tests/trainer/fsdp_sum_order.c): n additions in
+ * a row have an error of sqrt(n / 2) roundings, so three rows of n^(1/3) additions have about the
+ * error of pairwise summation's log2(n) additions. */
 
 /* Sizes of blocks, in micro-batches. The second is a multiple of the first. */
 typedef struct fsdp_sum_order {
@@ -90,9 +90,9 @@ float *fsdp_sum_join(fsdp_sum_counter *p);
 void fsdp_sum_fold(fsdp_sum_counter *p);
 
 /* The micro-batches that each rank computes in a step, and the sums of micro-batches that it sends.
- * The sums are whole parts of the order of additions and are sent in that order. So the bits are
- * those of a single rank that adds all micro-batches, and no rank stores sums that cannot be added
- * yet. */
+ * The sums are whole parts of the order of additions and are sent in that order. So the result has
+ * the same bits as if a single rank added all micro-batches, and no rank stores sums that cannot be
+ * added yet. */
 
 enum { FSDP_MAX_PARTS = 8 };
 

@@ -383,7 +383,8 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
     }
     n->kernels = stream;
     /* connect_groups makes only the connections for small sums. NCCL uses other connections for
-     * larger sums; with 0, it makes those at the start, too, instead of on first use. */
+     * larger sums; with 0, it makes those connections at the start, too, instead of on first
+     * use. */
     if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     join_group(n, FSDP_WORLD, mesh->world);
     join_group(n, FSDP_SHARDS, mesh->shards);

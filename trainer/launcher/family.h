@@ -10,7 +10,7 @@
  * exit status; -1 if it is missing, was killed, or did not close its stdout within `limit_s`. */
 int launcher_capture_output(char *const *argv, double limit_s, char *text, size_t size);
 
-/* Returns true if execvp would find the program, and may execute it. */
+/* Returns true if execvp would find the program, and could execute it. */
 bool launcher_program_exists(const char *program);
 
 /* One table holds everything that differs between the families: how each is recognized, what its

@@ -74,7 +74,7 @@ typedef struct launcher_job {
     json_t *sent;  /* messages to all agents so far, to be sent to agents that connect later */
     bool mpirun_lives;
     bool bare_signals; /* as in launcher_family */
-    int status;        /* mpirun's exit status; 128 + signal if one killed it */
+    int status;        /* mpirun's exit status; 128 + the signal if a signal killed it */
     int ranks;
     int appeared;                   /* ranks that have appeared */
     int alive;                      /* ranks that have appeared and are not known to be gone */
@@ -122,7 +122,7 @@ bool launcher_job_is_done(const launcher_job *job);
 void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing);
 
 /* Sends SIGKILL to every remaining process of the job, and waits until all of them are gone.
- * Returns 0, or -1 after a message if one is still alive after `limit_s`. The information about the
- * job remains until launcher_job_free. */
+ * Returns 0, or -1 after a message if a process is still alive after `limit_s`. The information
+ * about the job remains until launcher_job_free. */
 int launcher_job_clear(launcher_job *job, double limit_s);
 void launcher_job_free(launcher_job *job);

@@ -32,7 +32,7 @@ void launcher_link_open(launcher_link *link, int fd, bool is_remote);
 void launcher_link_close(launcher_link *link);
 /* Sends `message`, which is freed. */
 void launcher_link_send(launcher_link *link, json_t *message);
-/* Sends a heartbeat if one is due, and what could not be sent before. */
+/* Sends a heartbeat if one is due, and any messages that could not be sent before. */
 void launcher_link_maintain(launcher_link *link);
 /* Returns the next message; NULL: none now. If the agent is gone, or has been silent for
  * LAUNCHER_LEASE_S, the link becomes lost, unless it was clear. */

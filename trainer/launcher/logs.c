@@ -123,8 +123,8 @@ enum {
     READS_A_TAKE = 16,
     LINE_BYTES = 1 << 16,    /* a longer line is split */
     BACKLOG_BYTES = 1 << 20, /* bytes for a console that are stored before reading stops */
-    CONSOLE_BYTES = 4096,    /* what a writable pipe accepts at once */
-    TERMINAL_BYTES = 256,    /* what a writable terminal accepts at once */
+    CONSOLE_BYTES = 4096,    /* bytes that a writable pipe accepts at once */
+    TERMINAL_BYTES = 256,    /* bytes that a writable terminal accepts at once */
 };
 static const double stuck_s = 2; /* a console that accepts nothing for this long is stuck */
 static const double last_s = 1;  /* the longest wait for the console at the end */

@@ -143,7 +143,7 @@ static void fail_by_silence(launcher_run *run) {
 
 static bool is_wanted(const launcher_run *run) { return run->start.end_request < RANKS_END_STOP; }
 
-/* No rank makes progress: requests the stacks of all of them. */
+/* No rank makes progress: requests the stacks of all ranks. */
 static void begin_stall(launcher_run *run) {
     launcher_start *start = &run->start;
     const int behind = launcher_stall_behind(&start->stall);

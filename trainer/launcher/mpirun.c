@@ -478,8 +478,8 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* Removes the variables of a launcher that may have started dcp-run: they would be mistaken for
- * those that mpirun sets for its ranks. */
+/* Removes the variables of a launcher that may have started dcp-run: they would be mistaken for the
+ * variables that mpirun sets for its ranks. */
 static void forget_launcher(void) {
     for (int i = 0; i <= PROGRAM_BY_PMIX; i++) {
         const program_launcher *by = &program_launchers[i];

@@ -36,7 +36,7 @@ typedef enum launcher_phase {
     LAUNCHER_BETWEEN,  /* no start is under way, or dcp-run has stopped waiting for its mpirun */
     LAUNCHER_STARTING, /* not all ranks have appeared */
     LAUNCHER_RUNNING,  /* all ranks have appeared */
-    LAUNCHER_STALLED,  /* no rank makes progress; the stacks of all are being collected */
+    LAUNCHER_STALLED,  /* no rank makes progress; all ranks' stacks are being collected */
     LAUNCHER_FAILED,   /* the ranks have been killed; mpirun may still pass on their output */
     LAUNCHER_PHASES
 } launcher_phase;
@@ -111,7 +111,7 @@ typedef struct launcher_waiting {
 } launcher_waiting;
 
 /* What all starts of a run have in common, and the present start. Between two starts, `start` is
- * the one that has ended. */
+ * the start that has ended. */
 typedef struct launcher_run {
     const launcher_options *options;
     const launcher_family *family; /* of mpirun */

@@ -279,7 +279,7 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     return status;
 }
 
-/* Llama and its relatives: Mistral, Qwen2 and Qwen3. Defaults are those of transformers'
+/* Llama and its relatives: Mistral, Qwen2 and Qwen3. Defaults are the same as in transformers'
  * configuration classes. Keys that change the computation in an unsupported way are rejected by
  * name; all others (token ids, dtype, versions) are ignored. */
 

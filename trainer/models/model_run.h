@@ -17,8 +17,8 @@ typedef struct model_run model_run;
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
 /* Makes a run over one text that arrives in pieces of up to `piece` tokens, for forward passes on
- * the CPU. It stores keys and values of up to `room` tokens; the logits are those of a piece's last
- * token. DCP_ERR_ARG: the model is not one of text, or has fewer than `room` positions. */
+ * the CPU. It stores keys and values of up to `room` tokens; logits are computed only for a piece's
+ * last token. DCP_ERR_ARG: the model is not one of text, or has fewer than `room` positions. */
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err);
 /* Sets the next piece, of 1 to `piece` tokens, before its stages run. DCP_ERR_ARG: an id is outside

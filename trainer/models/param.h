@@ -18,7 +18,7 @@ typedef struct model_param {
     double std;      /* for MODEL_INIT_NORMAL */
     bool frozen;     /* false; code that trains the model may set it in a copy */
     bool fresh; /* a classifier: files of weights may lack it; it is then initialized randomly */
-    bool table; /* only single rows of it are looked up */
+    bool table; /* used only to look up single rows */
     bool tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 

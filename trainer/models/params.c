@@ -303,7 +303,8 @@ const model_param *model_unit_param(const model *m, size_t unit, size_t i) {
     return &m->units[unit].params[i];
 }
 
-/* Names are looked up in sorted lists, because files and configurations may have very many. */
+/* Names are looked up in sorted lists, because files and configurations can contain very many
+ * names. */
 
 void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "[");
@@ -334,7 +335,7 @@ static bool shapes_agree(const model_param *param, const dcp_tensor *tensor) {
            memcmp(param->shape, tensor->shape, param->ndim * sizeof *param->shape) == 0;
 }
 
-/* The names that tensors of the model may have, ascending. */
+/* The names that tensors of the model can have, ascending. */
 typedef struct name_list {
     const char **list;
     size_t n;

@@ -23,7 +23,7 @@ typedef struct model model;
 int model_describe(const json_t *config, model **out, dcp_error *err);
 void model_free_described(model *m);
 
-/* Returns 1 + the number of blocks, including those of a talker's predictor. */
+/* Returns 1 + the number of blocks, including the blocks of a talker's predictor. */
 size_t model_units(const model *m);
 /* Returns 2 + the number of blocks; for a talker plus the same for its predictor. */
 size_t model_stages(const model *m);

@@ -55,7 +55,7 @@ typedef struct root_parts {
     linear head;
 } root_parts;
 
-/* The parts of a talker's root in addition to those of a decoder's root, including those of its
+/* The parts that a talker's root has and a decoder's root does not have, including the parts of the
  * predictor. Places are in the root. */
 typedef struct speech_parts {
     size_t text;       /* the text's table */
@@ -92,7 +92,7 @@ typedef struct model_unit {
 
 struct model {
     model_config c;
-    kernels *own, *k;  /* the CPU's, which the model owns, and those with which it computes */
+    kernels *own, *k;  /* the CPU's, which the model owns; the kernels that it computes with */
     kernels_type type; /* the type in which it computes */
     model_unit *units; /* [model_units] */
     root_parts root;
@@ -166,7 +166,7 @@ typedef struct speech_lists {
     int32_t *targets;      /* [groups - 1, frames] */
 } speech_lists;
 
-/* The members of a talker's run in addition to those of a decoder's. */
+/* The members that only a talker's run uses. */
 typedef struct speech_run {
     size_t frames;             /* of the predictor's run: a multiple of SPEECH_FRAMES_STEP */
     speech_lists lists, host;  /* in the kernels' memory, and in the host's */
@@ -208,7 +208,7 @@ struct model_run {
 
     void *memory;
     uint64_t bytes;
-    uint64_t kept_bytes; /* what the kernels allocate in addition: matmul_bf16_keeps */
+    uint64_t kept_bytes; /* bytes that the kernels allocate in addition: matmul_bf16_keeps */
     /* [layers + 1]: [rows,hidden] the input of each block, and the output of the last; [rows,sizes]
      * for an MLP. */
     float **stream;
@@ -303,5 +303,5 @@ void model_cache_lay_out(model_run *run, arena *a);
 
 /* Returns the memory of the layer's keys and values. The memory is complete after the block has
  * computed the keys and values of the current piece. With a cache, the block stores them in this
- * memory, after those of earlier pieces. */
+ * memory, after the keys and values of earlier pieces. */
 kv_rows model_cache_rows(model_run *run, size_t layer);

@@ -1,5 +1,5 @@
-/* The formulas are those of transformers' modeling_rope_utils.py, including its roundings to fp32,
- * because models were trained with them. */
+/* The formulas are the same as in transformers' modeling_rope_utils.py, including its roundings to
+ * fp32, because models were trained with them. */
 #include "models/positions.h"
 
 #include <math.h>

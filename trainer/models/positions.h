@@ -23,7 +23,7 @@ typedef struct model_rope {
     double factor;    /* frequencies are divided by this factor */
     double positions; /* of the first training, for llama3 and yarn */
     double seldom;    /* pairs with fewer turns within these positions are slowed down */
-    double often;     /* pairs with more turns are unchanged; those between are interpolated */
+    double often;     /* pairs with more turns are unchanged; pairs in between are interpolated */
     double scale;     /* the factor of cosines and sines */
     bool whole;       /* yarn: the bounds are rounded to whole pairs */
 } model_rope;

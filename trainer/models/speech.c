@@ -8,7 +8,7 @@
  * mask. A row is the sum of the embeddings of both channels; a frame contributes the embeddings of
  * all its codes. The row before a frame predicts the frame's first code, and the last frame's row
  * predicts the end. For each frame, the predictor receives the talker's output of the row before
- * it, and then the frame's codes, and predicts each code from those before it. */
+ * it, and then the frame's codes, and predicts each code from the codes before it. */
 #include "models/speech.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* Finds the stages of a model by their numbers. If there is an inner model, its stages follow those
- * of the outer one. */
+/* Finds the stages of a model by their numbers. If there is an inner model, its stages follow the
+ * stages of the outer model. */
 #pragma once
 
 #include <stdbool.h>

@@ -21,7 +21,7 @@ double optim_schedule_lr(const config *c, uint64_t step) {
     const double pi = 3.141592653589793, warmup = (double)c->warmup_steps;
     if (step < c->warmup_steps)
         return c->lr * (c->warmup_is_log ? log((double)step) / log(warmup) : (double)step / warmup);
-    double left = 1; /* 1: all of lr, 0: min_lr_ratio of it */
+    double left = 1; /* 1: the full lr, 0: lr * min_lr_ratio */
     if (c->schedule == SCHEDULE_LINEAR) left = 1 - passed(c, warmup, step);
     if (c->schedule == SCHEDULE_COSINE) left = 0.5 * (1 + cos(pi * passed(c, warmup, step)));
     if (c->schedule == SCHEDULE_WSD) {

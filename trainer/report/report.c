@@ -61,8 +61,7 @@ static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, b
     b->notify(b->ctx, rank, kind, *is, ratio);
 }
 
-/* Adds the times of one step, except those of ranks without micro-batches, whose times mean
- * nothing. */
+/* Adds the times of one step. Skips ranks without micro-batches, whose times mean nothing. */
 static void add_step(report_balance *b, const double *compute_s) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += compute_s[r] / b->ranks[r].micro_batches;
@@ -271,8 +270,8 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
     }
 }
 
-/* Warns immediately when batches are skipped for the first time, and counts all of them for the
- * message at the end. */
+/* Warns immediately when batches are skipped for the first time, and counts all skipped batches for
+ * the message at the end. */
 static void warn_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,

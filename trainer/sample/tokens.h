@@ -27,7 +27,7 @@ typedef struct sample_loaded {
 
 /* path: a step's folder, of either layout, saved by any number of ranks. The model computes in bf16
  * if the run did. DCP_ERR_ARG: the step holds no language model of the trainer. DCP_ERR_MISMATCH:
- * the step's tensors are not those of its model. Otherwise the errors of dcp_load. After a failure
+ * the step's tensors do not match its model. Otherwise the errors of dcp_load. After a failure
  * nothing remains open. */
 int sample_loaded_open(const char *path, sample_loaded *out, dcp_error *err);
 void sample_loaded_close(sample_loaded *s);

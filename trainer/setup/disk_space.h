@@ -25,7 +25,7 @@ int setup_space_check(const config *c, const fsdp_layout *layout, int hosts, dcp
  * writer has them. */
 void setup_space_print(const config *c, const fsdp_layout *layout, int hosts);
 
-/* Collective. Takes the stores' locks, waiting for those that an earlier start may still hold
+/* Collective. Takes the stores' locks, waits for locks that an earlier start may still hold
  * (dcp-run --grace), and reports which losses private stores survive. Returns DCP_OK or an error of
  * dcp_tiers_open, the same on all ranks. */
 int setup_open_stores(trainer *t, dcp_error *err);

@@ -228,7 +228,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
-/* Prints the number of a talker's parameters without those of its code predictor. Publications
+/* Prints the number of a talker's parameters without its code predictor's parameters. Publications
  * often give this number. */
 static void print_talker(const fsdp_layout *layout) {
     static const char predictor[] = "talker.code_predictor.";

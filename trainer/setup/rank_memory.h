@@ -29,7 +29,7 @@ typedef struct trainer trainer;
 
 /* In bytes. */
 typedef struct setup_memory {
-    uint64_t params, grads, slots; /* the rank's shards; 0 for those that are offloaded */
+    uint64_t params, grads, slots; /* the rank's shards; 0 if they are offloaded */
     uint64_t offloaded;            /* parameters and slots in a file; they need no memory */
     uint64_t paged;                /* the part of that file that is in memory at any one time */
     uint64_t units;  /* gathered units, a micro-batch's gradients, and buffers to send both */
@@ -43,7 +43,7 @@ typedef struct setup_memory {
     uint64_t files;   /* the rank's part of the files that checkpoints carry */
     uint64_t buffers; /* buffers of a save */
     uint64_t program; /* code, libraries, MPI */
-    uint64_t staging; /* not in the sum: what a fence may copy instead of waiting for a save */
+    uint64_t staging; /* not in the sum: copies by a fence that does not wait for a save */
 } setup_memory;
 
 /* Predicts the memory of the rank that plan->layout belongs to; the rank must have a micro-batch.

@@ -1,4 +1,4 @@
-/* Prepares a run. setup_plan comes first: it checks what is cheap to check and most often wrong,
+/* Prepares a run. setup_plan comes first: it makes the checks that are cheap and fail most often,
  * without touching a checkpoint directory. setup_start continues with memory, stores and the
  * initial state. The ranks agree on a status after each part. */
 #include "setup/setup.h"
@@ -305,8 +305,7 @@ static int name_run(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* Fails if dcp-run restarted the run, and the data are no longer those that the run was started
- * with. */
+/* Fails if dcp-run restarted the run, and the data are not the data that the run was trained on. */
 static int check_data(const trainer *t, dcp_error *err) {
     if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
     return core_fail(err, DCP_ERR_IO,

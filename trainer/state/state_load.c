@@ -356,7 +356,7 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, bool *found, flo
 
 /* Does the same as read_since, for a checkpoint that counts a parameter's updates. Computes the
  * result from the count, because the count may differ from the checkpoint's step: an import is step
- * 0, but may have any counts. */
+ * 0, but can have any counts. */
 static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))
@@ -369,8 +369,8 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
 }
 
 /* *out: the step at which the parameter began to count its updates. If the checkpoint has slots of
- * the parameter, the step is the one in `kept`, the checkpoint's STATE_META_SINCE, or else 0.
- * Without slots, it is `step`, the checkpoint's step. */
+ * the parameter, the step is taken from `kept`, the checkpoint's STATE_META_SINCE; it is 0 if
+ * `kept` lacks the parameter. Without slots, it is `step`, the checkpoint's step. */
 static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);

@@ -42,7 +42,7 @@ typedef struct trainer {
     double sample_flops;                  /* operations of a sample's forward and backward passes */
     double matmul_peak;                   /* operations per second of all ranks; 0: unknown */
     bool is_peak_known;                   /* matmul_peak has been measured */
-    uint64_t memory_bytes, staging_bytes; /* a rank's predicted memory; what fences may add */
+    uint64_t memory_bytes, staging_bytes; /* a rank's predicted memory; what fences can add */
     timeline tl;                          /* this rank's, since its first step began */
     const char *trace;                    /* the file of --trace; NULL if there is none */
     uint64_t prove_every;                 /* the number of steps between two proofs; 0: no proofs */

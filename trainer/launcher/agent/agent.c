@@ -126,7 +126,7 @@ static void take_stacks(agent *a) {
 }
 
 /* Ranks that read the board need no signal. With a patient request, the other ranks get no signal
- * either: those that begin to use the board later find the request there. */
+ * either: ranks that begin to use the board later find the request there. */
 static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
     launcher_board_request_end(&a->board, how);
     if (is_patient) return;

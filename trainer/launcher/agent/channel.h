@@ -1,5 +1,5 @@
 /* Messages between dcp-run and an agent: JSON objects, one per line, over a stream socket. Only
- * launcher_channel_drain waits: the other functions store what cannot be sent yet. */
+ * launcher_channel_drain waits: the other functions store bytes that cannot be sent yet. */
 #pragma once
 
 #include <jansson.h>
@@ -15,15 +15,15 @@ typedef struct launcher_channel {
 
 /* Takes over the descriptor, and makes it non-blocking. */
 void launcher_channel_open(launcher_channel *channel, int fd);
-/* Closes the channel; what was not sent is lost. */
+/* Closes the channel; unsent bytes are lost. */
 void launcher_channel_close(launcher_channel *channel);
 
 /* Sends `message`, which is freed. NULL (out of memory) breaks the channel, as a failed write does.
  */
 void launcher_channel_send(launcher_channel *channel, json_t *message);
-/* Sends more of what is stored. */
+/* Sends more of the stored bytes. */
 void launcher_channel_flush(launcher_channel *channel);
-/* Returns true if something is stored; the caller then also polls for POLLOUT. */
+/* Returns true if bytes are stored; the caller then also polls for POLLOUT. */
 bool launcher_channel_is_behind(const launcher_channel *channel);
 /* Waits until everything is sent, for at most `limit_s`. */
 void launcher_channel_drain(launcher_channel *channel, double limit_s);

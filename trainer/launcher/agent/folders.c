@@ -17,7 +17,7 @@
 #define MARK ".dcp-run"
 #define PREFIX "dcp-run."
 
-enum { MOST_OPEN = 64 }; /* descriptors that a walk may use */
+enum { MOST_OPEN = 64 }; /* the largest number of descriptors that a walk uses */
 
 typedef struct folder_place {
     const char *variables[5]; /* the first that is set names the place */

@@ -20,8 +20,8 @@ int launcher_folders_make(launcher_folders *folders);
 
 /* Makes folders with the same paths on another host, where ranks find them through the same
  * variables. The path "-" stands for no folder. A folder that exists belongs to another agent on
- * the same machine, and is shared. Also removes what killed runs have left beside them. Returns 0,
- * or -1 after a message. */
+ * the same machine, and is shared. Also removes folders that killed runs have left beside them.
+ * Returns 0, or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
 /* Sets the variables that name the folders to Open MPI, in the environment of this process. */
@@ -33,6 +33,7 @@ void launcher_folders_remove(const launcher_folders *folders);
 /* Closes the locks and frees the paths. */
 void launcher_folders_free(launcher_folders *folders);
 
-/* Removes what killed runs of this user have left in the places of launcher_folders_make: folders
- * `dcp-run.XXXXXX` that belong to the user, contain dcp-run's mark, and are not locked. */
+/* Removes the folders that killed runs of this user have left in the places of
+ * launcher_folders_make: folders `dcp-run.XXXXXX` that belong to the user, contain dcp-run's mark,
+ * and are not locked. */
 void launcher_folders_remove_stale(void);

@@ -64,8 +64,8 @@ char *launcher_processes_describe(pid_t pid);
 
 /* Writes to `fd`, for each process, a title, what /proc shows about each thread, and the threads'
  * stacks if gdb or eu-stack is installed and has permission. The title contains the rank unless
- * `ranks` is NULL. gdb and eu-stack may take `limit_s` per process. A process that was running
- * continues afterwards, and a stopped one remains stopped. The function waits for children of its
- * own, so call it in a process forked for it. It reads no file of /proc for which the kernel takes
- * the lock on a process's memory map, because a process that hangs may hold that lock. */
+ * `ranks` is NULL. gdb and eu-stack are given at most `limit_s` per process. A process that was
+ * running continues afterwards, and a stopped one remains stopped. The function waits for children
+ * of its own, so call it in a process forked for it. It reads no file of /proc for which the kernel
+ * takes the lock on a process's memory map, because a process that hangs may hold that lock. */
 void launcher_stacks_write(const pid_t *pids, const int *ranks, size_t n, double limit_s, int fd);

@@ -71,8 +71,8 @@ void launcher_ranks_end_orphans(const launcher_local_ranks *ranks);
 /* Handles the ends of ranks in the order in which they ended, and reports them. */
 void launcher_ranks_handle_ends(launcher_local_ranks *ranks, const launcher_board *board,
                                 launcher_channel *channel);
-/* Reports what ranks have changed on the board since the last call. Returns true if some rank that
- * uses the board has not done its first step yet. */
+/* Reports the changes that ranks have made on the board since the last call. Returns true if some
+ * rank that uses the board has not done its first step yet. */
 bool launcher_ranks_report(launcher_local_ranks *ranks, const launcher_board *board,
                            launcher_channel *channel);
 /* Sends a signal to every rank that is alive; with `board`, only to ranks that report nothing on

@@ -47,6 +47,6 @@ void launcher_control_close(launcher_control *control);
 
 /* The client: dcp-run ctl sends a request to a running dcp-run, and prints the answer. */
 
-/* argc and argv are those of dcp-run; argv[1] is "ctl". Returns the exit status: 0, PROGRAM_USAGE
- * if no dcp-run of this user accepts requests at the path, PROGRAM_FAILED if the request failed. */
+/* argc, argv: dcp-run's own; argv[1] is "ctl". Returns the exit status: 0, PROGRAM_USAGE if no
+ * dcp-run of this user accepts requests at the path, PROGRAM_FAILED if the request failed. */
 int launcher_control_main(int argc, char **argv);

@@ -199,8 +199,8 @@ static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* Uses the contents of a file, which differ from those in use. Returns 0, or a status after a
- * message if they were refused. */
+/* Uses the contents of a file, which differ from the contents in use. Returns 0, or a status after
+ * a message if they were refused. */
 static int use_text(launcher_cluster *c, const char *text) {
     launcher_hosts hosts;
     int status = launcher_hosts_parse(text, source_of(c), &hosts);

@@ -23,8 +23,8 @@ typedef enum launcher_on_failure {
 
 typedef struct launcher_cluster_options {
     int ranks;              /* the ranks of the first start */
-    int min;                /* the fewest ranks of a start; 0: not given, so 1 */
-    int max;                /* the most ranks of a start; 0: not given, so `ranks` */
+    int min;                /* the minimum number of ranks of a start; 0: not given, so 1 */
+    int max;                /* the maximum number of ranks of a start; 0: not given, so `ranks` */
     const char *hosts_file; /* NULL: none */
     bool in_slurm;          /* without a hosts_file: use the job's nodes */
     bool evenly;            /* fill hosts evenly, not one after the other */
