@@ -23,7 +23,7 @@ const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes);
  * `width` if that may be correct or if there are too few ids to decide. */
 uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width);
 
-/* Searches in lists whose entries each contain a number and are sorted by it, ascending. */
+/* Searches in lists of entries that are sorted by a number in each entry, ascending. */
 
 /* Returns the last entry whose number is at most `value`, or the first entry if there is no such
  * entry. The list has n > 0 entries. `number` points to the first entry's number; `size` is an

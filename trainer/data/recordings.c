@@ -122,7 +122,7 @@ static uint64_t frames_of(const record_file *f, uint64_t own) {
 }
 
 /* Checks that the length that `of` returns is at most `room` for each record. The message reports
- * the longest record, whose length would be a sufficient `room`. */
+ * the longest record; a `room` of that record's length would suffice. */
 static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
                          uint64_t room, const char *what, const char *key, dcp_error *err) {
     uint64_t longest = 0;
@@ -207,7 +207,7 @@ static int check_speakers(const piece *p, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Each record must have an existing speaker. */
+/* Checks that the records' speakers exist. */
 static int check_speaker_ids(const piece *p, dcp_error *err) {
     for (uint64_t i = 0; i < p->n; i++)
         if (p->is.ids[i] >= p->speakers)

@@ -131,9 +131,9 @@ void data_bins_free(data_bins *bins) {
 /* A file has U32 input_ids [tokens] and U8 loss_mask [tokens] of all its records, one after the
  * other, and I64 starts [records + 1]: where each record begins, and where the last one ends. A
  * sample is one record, starting with its first token. Each token predicts the next one, which
- * counts if its mask is 1. The rest of the sample's length has id 0 and does not count; under a
- * causal mask no earlier token attends to it. Every epoch has its own order.
- * examples/chat_to_records.py makes these files.
+ * counts if its mask is 1. The rest of the sample has id 0 and does not count; under a causal mask
+ * no earlier token attends to it. Every epoch has its own order. examples/chat_to_records.py makes
+ * these files.
  *
  * With packing, a sample is a bin of records, one after the other, each with its own positions; the
  * rest of the sample is treated as one more record. Bins are the same in every epoch; only their

@@ -1,8 +1,8 @@
 /* Sharded computation of a model. A unit's parameters are gathered before a stage needs them, while
  * another stage computes. The unit's gradients are summed into their owners' shards while the next
- * unit computes. fsdp_strategy determines how this is done, and fsdp_plan_sizes how large the
- * buffers are. The root unit stays gathered during a step. If a rank's shard is the whole state,
- * the storage itself is the gathered model, unless it is offloaded to the host. */
+ * unit computes. fsdp_strategy determines how this is done, and fsdp_plan_sizes determines the
+ * sizes of the buffers. The root unit stays gathered during a step. If a rank's shard is the whole
+ * state, the storage itself is the gathered model, unless it is offloaded to the host. */
 #pragma once
 
 #include <stddef.h>
@@ -36,8 +36,8 @@ int fsdp_create(const model *m, const fsdp_plan *plan, const fsdp_ways *ways, ke
 void fsdp_destroy(fsdp *f);
 
 uint64_t fsdp_micro_steps(const fsdp *f);
-/* The micro-batch that this rank computes in a micro-step; a number of at least plan->micro_batches
- * if the rank has none. */
+/* The micro-batch that this rank computes in a micro-step; plan->micro_batches or more if the rank
+ * has none. */
 uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
 /* The number of bytes that this rank has sent for gathers and reductions since `f` was created. */
 uint64_t fsdp_sent_bytes(const fsdp *f);

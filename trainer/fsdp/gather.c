@@ -22,7 +22,7 @@ enum { ROOT = 0 };
 
 /* A unit in flight. */
 typedef struct messages_flight {
-    float *staging; /* [gathered_elems] of the largest unit that may use it */
+    float *staging; /* [gathered_elems] of the largest unit that can use it */
     fsdp_transfer transfer;
     size_t unit;
     double started;

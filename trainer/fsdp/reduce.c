@@ -1,7 +1,7 @@
-/* Every rank sends every other rank the part of its micro-batches' gradients that the receiver
- * adds up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
+/* Every rank sends every other rank the part of its micro-batches' gradients that the receiver adds
+ * up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
  * micro-batches. A rank without a micro-batch sends nothing and is skipped; it does not count as a
- * micro-batch of zeros, because adding those would change the order of the sum.
+ * micro-batch of zeros, because adding zeros would change the order of the sum.
  *
  * With hybrid sharding, the ranks of a group send gradients only to each other. The group's sums
  * cross to the other groups at the end of each run of micro-batches (fsdp/across.c). If every rank

@@ -19,8 +19,8 @@
  * fp32.
  *
  * Parameters that stay gathered are stored in place: the storage then consists of the whole units,
- * one after the other, and contains a rank's slices. Gradients and the optimizer's slots are always
- * shards.
+ * one after the other, and contains the rank's slices. Gradients and the optimizer's slots are
+ * always shards.
  *
  * Ranks form groups of `shards` consecutive ranks; each group holds the state once. "Rank order" is
  * the order of a group's ranks.

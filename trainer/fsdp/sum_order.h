@@ -12,17 +12,18 @@
 /* The order in which a step's gradients are added up. It is a function of the number of
  * micro-batches alone, so the bits depend on neither ranks nor strategy. The micro-batches of a
  * small block are added one after another, then the small blocks of a large block, then the large
- * blocks. So only one sum of each kind has to be stored. Up to 4,096 micro-batches, the error is at
- * most a third larger than with pairwise summation (tests/trainer/fsdp_sum_order.c): n additions in
- * a row have an error of sqrt(n / 2) roundings, so three rows of n^(1/3) additions have about the
- * error of pairwise summation's log2(n) additions. */
+ * blocks. So only one sum has to be stored for each of these three levels. Up to 4,096
+ * micro-batches, the error is at most a third larger than with pairwise summation
+ * (tests/trainer/fsdp_sum_order.c): n additions in a row have an error of sqrt(n / 2) roundings, so
+ * three rows of n^(1/3) additions have about the error of pairwise summation's log2(n)
+ * additions. */
 
-/* Sizes of blocks, in micro-batches. The second is a multiple of the first. */
+/* Sizes of blocks, in micro-batches. `large` is a multiple of `small`. */
 typedef struct fsdp_sum_order {
     uint64_t small, large;
 } fsdp_sum_order;
 
-/* Consecutive micro-batches whose gradients are one sum. */
+/* Consecutive micro-batches whose gradients form one sum. */
 typedef struct fsdp_part {
     uint64_t first, n;
 } fsdp_part;

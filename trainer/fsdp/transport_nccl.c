@@ -6,8 +6,8 @@
  * - All transfers are on one stream. A kernel of NCCL stays on the GPU until its peers have
  *   arrived, so kernels of two communicators, begun in different orders on two GPUs, could wait for
  *   each other forever. Events make a transfer wait for the kernels that were launched before it
- *   began (follow_kernels), and make kernels that are launched after its finish wait for the
- *   transfer (nccl_finish).
+ *   began (follow_kernels), and make kernels that are launched after nccl_finish wait for the
+ *   transfer.
  * - A single rank needs no NCCL: parameters that it gathers from the host's memory are copied on
  *   the stream of transfers.
  * - Communicators do not block. Each wait for a communicator or a transfer checks for errors and
@@ -104,7 +104,7 @@ static void doze(nccl_transport *n, double since) {
     nanosleep(&moment, NULL);
 }
 
-/* Waits until the communicator has accepted what it was given. */
+/* Waits until the communicator has accepted the work that it was given. */
 static void nccl_settle(nccl_transport *n, fsdp_group group) {
     const double since = MPI_Wtime();
     ncclResult_t state;

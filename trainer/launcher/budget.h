@@ -28,9 +28,9 @@ void launcher_watched_free(launcher_watched *dirs);
 
 /* The count of restarts returns to 0 whenever the run publishes a step newer than its earlier ones.
  * So a run that makes progress may fail any number of times, while a run that makes none ends after
- * `max` restarts, even if it starts over each time. Steps of earlier runs do not count. This run
- * may set them aside and publish steps with the same numbers, so a step is identified by its
- * folder, not by its number. */
+ * `max` restarts, even if it starts from the beginning each time. Steps of earlier runs do not
+ * count. This run may set them aside and publish steps with the same numbers, so a step is
+ * identified by its folder, not by its number. */
 typedef struct launcher_budget {
     const launcher_watched
         *dirs; /* the stores; if none is known, only the reports of ranks count */

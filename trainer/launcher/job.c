@@ -397,15 +397,15 @@ void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing)
     }
 }
 
-/* Returns true if the agent has not ended its part, or is lost and may have left processes that are
- * still alive. */
+/* Returns true if the agent has not finished its part, or is lost and may have left processes that
+ * are still alive. */
 static bool is_waited_for(const launcher_link *link) {
     if (link->state == LAUNCHER_LINK_UP) return true;
     return link->state == LAUNCHER_LINK_LOST && program_now_s() < launcher_link_safe_at(link);
 }
 
-/* Waits until all agents have ended their part. Returns 0, or -1 if one of them is still alive at
- * the time `end`. */
+/* Waits until all agents have finished their part. Returns 0, or -1 if one of them is still alive
+ * at the time `end`. */
 static int wait_for_agents(launcher_job *job, double end) {
     for (;;) {
         bool waits = false, lives = false;

@@ -182,7 +182,7 @@ static const char *launcher_shell_words(const launcher_family_remote *by) {
     return *words ? words : NULL;
 }
 
-/* Replaces stdin by a pipe that holds the line. Returns 0, or -1 with errno. */
+/* Replaces stdin by a pipe that holds `line`. Returns 0, or -1 with errno. */
 static int put_on_stdin(const char *line) {
     int ends[2];
     if (pipe(ends) != 0) return -1;

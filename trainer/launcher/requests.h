@@ -8,8 +8,8 @@
 /* Handles the signals that dcp-run has received: asks the ranks to end, or passes SIGUSR1 on to
  * them. */
 void launcher_requests_handle_signals(launcher_run *run);
-/* Records received signals that request the end. To be called between two starts, when there are no
- * ranks. */
+/* Records received signals that request the run's end. To be called between two starts, when there
+ * are no ranks. */
 void launcher_requests_record_signals(launcher_run *run);
 /* Handles the requests of `dcp-run ctl` that have arrived. */
 void launcher_requests_handle(launcher_run *run);

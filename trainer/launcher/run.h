@@ -73,7 +73,7 @@ typedef struct launcher_start {
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
     int n_appeared;   /* ranks that had appeared at the last check */
     bool is_planned;  /* the previous start ended on request (RANKS_END_RESIZE), so that the run can
-                         continue on other ranks */
+                         continue with a different set of ranks */
     int ranks_before; /* if is_planned, the number of ranks of the previous start; otherwise 0 */
     uint64_t saves_requested;
     double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
@@ -104,7 +104,7 @@ enum { LAUNCHER_WAITING_CLIENTS = 64 };
 typedef struct launcher_waiting {
     uint64_t client;
     uint64_t save;      /* the number of the requested save; 0: the request is a resize */
-    int start;          /* the number of the start in which the request came */
+    int start;          /* the number of the start in which the request arrived */
     uint64_t published; /* `published` in rank 0's report (ranks/board.h) when the request came; 0
                            if it came between two starts */
     bool tells; /* ranks have reported something before, so they will report their first step */

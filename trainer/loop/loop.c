@@ -63,8 +63,8 @@ static int save_and_end(loop *l, const step_requests *asked) {
     return end_status(asked->end);
 }
 
-/* Makes the save from which dcp-run immediately starts other ranks. If the run has been asked to
- * end in the meantime, this is its last save instead. */
+/* Makes the save from which dcp-run immediately starts a different set of ranks. If the run has
+ * been asked to end in the meantime, this is its last save instead. */
 static int hand_over(loop *l) {
     const trainer *t = l->t;
     dcp_error err;

@@ -366,7 +366,7 @@ static int read_vit_sizes(const model_keys *keys, model_config *c, dcp_error *er
 }
 
 /* Reads the sizes of images and patches. A remainder of an image that is smaller than a patch is
- * skipped, as by a convolution. */
+ * skipped, as in a convolution. */
 static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     int status = model_keys_pair(keys, "image_size", 224, c->image, err);
     if (!status) status = model_keys_pair(keys, "patch_size", 16, c->patch, err);

@@ -1,5 +1,5 @@
 /* Transfers in flight can proceed after each matrix product. A norm with a bias is a LayerNorm, and
- * a norm without one an RMSNorm. */
+ * a norm without a bias is an RMSNorm. */
 #include "models/layers.h"
 
 #include <stdbool.h>

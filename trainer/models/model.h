@@ -60,8 +60,8 @@ sample_shape model_sample(const model *m, uint64_t sequence);
 
 /* The cost of one sample: the floating-point operations of the matrix products of its forward and
  * backward passes, where a multiplication and its addition count as 2. A linear layer of in x out
- * elements costs 2 for each element and row: for its output; for its weight's gradient, if the
- * weight is trained; and for its input's gradient, if the input depends on something trained. The
+ * elements costs 2 per element and row for each of these: its output; its weight's gradient, if the
+ * weight is trained; and its input's gradient, if the input depends on something trained. The
  * forward pass of attention costs 4 * heads * head_dim * length^2; its backward pass costs twice
  * that if its input depends on something trained. Lookups, norms, biases, activations and repeated
  * computations are not counted. trained: for each parameter, in the order of units and places,

@@ -50,8 +50,8 @@ typedef struct model_config {
     struct speech_config *speech; /* for INPUT_SPEECH, allocated; otherwise NULL */
 } model_config;
 
-/* The members that a talker's configuration has in addition to a decoder's. A talker's classes
- * are the values of a frame's first code, and special ids. */
+/* The members that only a talker's configuration uses. A talker's classes are the values of a
+ * frame's first code, and special ids. */
 typedef struct speech_config {
     uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding's width */
     uint64_t groups;                         /* codes per frame */

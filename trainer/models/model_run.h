@@ -18,7 +18,8 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
                      dcp_error *err);
 /* Makes a run over one text that arrives in pieces of up to `piece` tokens, for forward passes on
  * the CPU. It stores keys and values of up to `room` tokens; logits are computed only for a piece's
- * last token. DCP_ERR_ARG: the model is not one of text, or has fewer than `room` positions. */
+ * last token. DCP_ERR_ARG: the model is not a language model on the CPU, or has fewer than `room`
+ * positions. */
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err);
 /* Sets the next piece, of 1 to `piece` tokens, before its stages run. DCP_ERR_ARG: an id is outside
@@ -51,8 +52,8 @@ void model_forward(model_run *run, size_t stage, const float *const *params);
  * gradient is not needed. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
 /* Waits for the last forward pass, and sets out[losses] to the negative log likelihood of its
- * micro-batch, summed over the counted targets and multiplied by scale. The losses are 0 before the
- * first pass. */
+ * micro-batch, summed over the counted targets and multiplied by the scales. The losses are 0
+ * before the first pass. */
 void model_run_losses(const model_run *run, double *out);
 /* The sum of all losses. */
 double model_run_loss(const model_run *run);

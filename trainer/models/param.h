@@ -10,7 +10,7 @@
 typedef enum model_init { MODEL_INIT_NORMAL, MODEL_INIT_ONES, MODEL_INIT_ZEROS } model_init;
 
 typedef struct model_param {
-    char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
+    char name[128]; /* Hugging Face's name: "model.layers.0.mlp.up_proj.weight" */
     uint32_t ndim;
     uint64_t shape[DCP_MAX_DIMS];
     size_t base;     /* the offset in `name` of its name in the base model: "layers.0.mlp..." */

@@ -138,8 +138,8 @@ static void add_embeddings(unit_builder *b, root_parts *root) {
                           MODEL_INIT_NORMAL, c->init_std);
 }
 
-/* Adds the projection of patches. Its weight is stored as a convolution's; the matrix product uses
- * it as [hidden, channels * patch]. */
+/* Adds the projection of patches. Its weight is stored as a convolution's weight; the matrix
+ * product uses it as [hidden, channels * patch]. */
 static linear add_patches(unit_builder *b) {
     const model_config *c = &b->m->c;
     const uint64_t shape[4] = {c->hidden, c->channels, c->patch[0], c->patch[1]};

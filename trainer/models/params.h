@@ -25,7 +25,7 @@ void model_free_described(model *m);
 
 /* Returns 1 + the number of blocks, including the blocks of a talker's predictor. */
 size_t model_units(const model *m);
-/* Returns 2 + the number of blocks; for a talker plus the same for its predictor. */
+/* Returns 2 + the number of blocks. For a talker, adds 2 + the number of its predictor's blocks. */
 size_t model_stages(const model *m);
 size_t model_stage_unit(const model *m, size_t stage);
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */

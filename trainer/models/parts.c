@@ -39,7 +39,7 @@ void model_cache_lay_out(model_run *run, arena *a) {
                                           model_heads_type(m));
 }
 
-/* Array 2 * layer has the layer's keys, the next one its values. */
+/* Array 2 * layer has the layer's keys, and the next array has its values. */
 static void *row_at(const model_run *run, size_t array, size_t token) {
     const size_t size = model_heads_type(run->m) == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     const size_t row = array * run->cache.capacity + token;

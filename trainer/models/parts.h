@@ -10,7 +10,7 @@
 #include "models/sample.h"
 
 /* A contiguous block of memory that the same functions lay out twice: first to compute its size,
- * then for its addresses. Everything is aligned to 64 bytes. */
+ * then to assign addresses. Everything is aligned to 64 bytes. */
 
 typedef struct arena {
     char *base; /* NULL while only the size is computed */
@@ -101,8 +101,8 @@ struct model {
     bool checkpointing; /* all blocks share one block's memory of activations */
     bool packed;        /* samples of its runs are packed */
     /* A talker's predictor, whose stages follow the talker's. Its root is the talker's unit 0. The
-     * unit of its block `layer` is units[layer + 1], as in any model; its units are the last ones
-     * of the talker. */
+     * unit of its block `layer` is units[layer + 1], as in any model; the units of its blocks are
+     * the talker's last units. */
     model *inner;
     speech_parts speech;
     uint64_t frames; /* the number of frames for which a sample has room */
@@ -192,7 +192,7 @@ struct model_run {
     const model *m;
     kernels *k;
     size_t batch;
-    size_t length; /* rows of a sample in the stream: tokens, patches and the class token, or 1 */
+    size_t length; /* rows of a sample in the stream: tokens; patches and the class token; or 1 */
     size_t rows;   /* batch * length */
     sample_shape shape;
     sample_batch samples; /* in the kernels' memory */
@@ -227,8 +227,8 @@ struct model_run {
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
-    /* The number of rows that the head reads: all rows, or one row per sample, which is its first
-     * or, with a cache, its last. */
+    /* The number of rows that the head reads: all rows, or one row per sample: its first row or,
+     * with a cache, its last. */
     size_t counted;
     float *picked; /* [counted,hidden] these rows; unused if they are all rows */
     /* [counted,classes] of model_logits_type. Holds the logits' gradient after the backward

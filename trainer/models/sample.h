@@ -1,8 +1,9 @@
-/* The shape of a training sample, which the model specifies, and batches of samples, which the data
- * fill. A language model's sample is a row of tokens, each with the token that it should predict. A
- * classifier's sample is an image or a vector of numbers, with one class. A talker's sample of
- * speech has the ids of a text, the codes of its speech, and the speaker's vector. Some positions
- * predict the first code of a frame, or the end; a frame predicts its other codes. */
+/* The shape of a training sample, which the model specifies, and batches of samples, which are
+ * filled from the data. A language model's sample is a row of tokens, each with the token that it
+ * should predict. A classifier's sample is an image or a vector of numbers, with one class. A
+ * talker's sample of speech has the ids of a text, the codes of its speech, and the speaker's
+ * vector. Some positions predict the first code of a frame, or the end; a frame predicts its other
+ * codes. */
 #pragma once
 
 #include <stdbool.h>
@@ -37,7 +38,7 @@ typedef struct sample_batch {
     float *values;    /* [n, dims]; NULL if there are only tokens */
     int32_t *targets; /* [n, targets], for speech [n, tokens + frames * (groups - 1)] */
     /* [n, tokens] For packed samples, each token's place in its document: 0, or one more than the
-     * place of the token before. NULL for samples that are not packed. */
+     * place of the previous token. NULL for samples that are not packed. */
     int32_t *places;
 } sample_batch;
 

@@ -87,7 +87,7 @@ static double *sum_rows(kernels *k, double *out, const float *values, const stre
     return out + s->rows;
 }
 
-/* Whose layout the values have: the parameters', or the gradients' and slots'. */
+/* Whether the values are laid out like parameters, or like gradients and slots. */
 typedef enum layout_of { OF_PARAMS, OF_GRADS } layout_of;
 
 static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out, layout_of of,

@@ -38,7 +38,7 @@ typedef struct optim_type {
     int (*read)(const json_t *params, kernels_update *out, dcp_error *err);
 } optim_type;
 
-/* The row of that name. The configuration has checked that it exists. */
+/* The row for the optimizer `name`. The configuration has checked that it exists. */
 const optim_type *optim_type_find(const char *name);
 /* Returns the bytes that all slots together need per element of a parameter. */
 uint64_t optim_element_bytes(const optim_type *type);

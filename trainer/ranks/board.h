@@ -70,7 +70,7 @@ void ranks_board_end(int status);
  * no time. */
 void ranks_board_reach(ranks_phase phase);
 
-/* Records progress, which shows that the rank does not hang. */
+/* Records progress, which shows that the rank is not hanging. */
 void ranks_board_beat(void);
 /* Records progress. To be passed as the on_progress of a load or a save; ignores its arguments. */
 void ranks_board_on_progress(void *ctx, uint64_t done, uint64_t total);

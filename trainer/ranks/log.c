@@ -63,8 +63,8 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
 }
 
 /* comm_agree of libdcp does the same on a dcp_comm. This function uses MPI directly, because ranks
- * that wait in MPI advance training's gathers and reductions that are in flight. Unlike comm_agree,
- * it does not name a rank if all ranks failed.
+ * that wait in MPI also advance the gathers and reductions of training that are in flight. Unlike
+ * comm_agree, this function does not name a rank if all ranks failed.
  *
  * It costs one all-reduce if nothing failed. */
 

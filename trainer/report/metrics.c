@@ -59,8 +59,8 @@ int report_file_check(const char *path, dcp_error *err) {
 /* The content of a metrics file. */
 typedef struct metrics_content {
     /* all: the number of bytes up to the end of the last whole line. kept: the number of bytes up
-     * to the end of the last whole line before the first line whose step is later than the
-     * run's. */
+     * to the end of the last whole line before the first line whose step is later than the run's
+     * step. */
     off_t all, kept;
     char run[RUN_BYTES]; /* the run that the last line names; "" if it names none */
 } metrics_content;

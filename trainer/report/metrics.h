@@ -68,9 +68,9 @@ int report_metrics_open(const char *path, const report_file_run *run, report_met
 /* NULL is ignored. */
 void report_metrics_close(report_metrics *m);
 
-/* Adds a line. It is in the file when this returns, so a step that is saved later always has its
- * line. After a failure nothing of the line remains, and the caller can try to write the next
- * line. */
+/* Adds a line. It is in the file when this function returns, so a step that is saved later always
+ * has its line. After a failure nothing of the line remains, and the caller can try to write the
+ * next line. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
 /* Adds an evaluation to the line of step values->step, which an earlier start has written. Does

@@ -43,8 +43,8 @@ void report_balance_destroy(report_balance *b);
  * each. */
 void report_balance_step(report_balance *b, const double *compute_s, const double *bytes);
 
-/* The reports of a run: one line per step, warnings about ranks that differ, and a table at the
- * end. */
+/* The reports of a run: one line per step, warnings about ranks that differ from the others, and a
+ * table at the end. */
 
 typedef struct run_report {
     trainer *t;

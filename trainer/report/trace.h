@@ -6,7 +6,7 @@
  * clock once, by the fastest of a few round trips.
  *
  * The file is complete JSON after every flush, whatever happens later. A rank needs memory for the
- * events of one flush, rank 0 twice as much. */
+ * events of one flush; rank 0 needs twice as much. */
 #pragma once
 
 #include <mpi.h>

@@ -13,7 +13,7 @@ typedef struct config config;
 
 /* Opens the configuration's `device`; auto selects a GPU if one exists and this build has CUDA.
  * number: this rank's index among the ranks of its host, which share the host's devices evenly.
- * DCP_ERR_UNSUPPORTED: the device does not exist, or does not support something else in the
+ * DCP_ERR_UNSUPPORTED: the device does not exist, or does not support another setting of the
  * configuration. */
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err);
 
@@ -26,8 +26,8 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err);
  * Returns 0 if a rank is out of memory. */
 double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 
-/* Rank 0 warns if there are fewer micro-batches than ranks: a rank without one holds its part of
- * the state and waits for the others. */
+/* Rank 0 warns if there are fewer micro-batches than ranks: a rank without a micro-batch holds its
+ * part of the state and waits for the others. */
 void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 
 /* Collective. Rank 0 prints a note if its host has more cores than ranks, and a step has enough

@@ -1,6 +1,6 @@
-/* Checks that checkpoints have room: compares the size of the steps that a store will hold at once
- * with the free space of its file system, as this machine sees it. Also opens the run's list of
- * stores. */
+/* Checks that there is room for checkpoints: compares the size of the steps that a store will hold
+ * at once with the free space of its file system, as this machine sees it. Also opens the run's
+ * list of stores. */
 #pragma once
 
 #include <dcp/error.h>

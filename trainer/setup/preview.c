@@ -42,8 +42,8 @@ static const uint64_t bytes_of_gb = 1000000000;
 /* Memory that no plan includes: CUDA's context of 300 to 500 MiB, code that CUDA loads later
  * (LOADED_LATER), and the workspace of matrix products (CUDA_WORKSPACE). */
 static const uint64_t cuda_bytes = (uint64_t)800 << 20;
-/* NCCL's buffers, per rank that a rank sends to directly. Measured on a host with 8 H100s, where
- * they are largest (3.3 GB for the 7 other GPUs: github.com/NVIDIA/nccl/issues/1685). */
+/* NCCL's buffers, for each rank that a rank sends to directly. Measured on a host with 8 H100s,
+ * where they are largest (3.3 GB for the 7 other GPUs: github.com/NVIDIA/nccl/issues/1685). */
 static const uint64_t peer_bytes = (uint64_t)448 << 20;
 enum { MOST_PEERS = 7 }; /* the other GPUs of a host; ranks on other hosts use the same buffers */
 

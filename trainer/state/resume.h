@@ -29,8 +29,8 @@ int state_resume_fail_directory(const config *c, int status, const dcp_error *wh
 typedef enum state_ownership {
     STATE_OWN_NONE,
     STATE_OWN_LAUNCH, /* saved by ranks that this dcp-run started */
-    /* Saved by a run of the same configuration. Either checkpoint.resume names a step, from which
-     * that run had to continue, too; or Slurm requeued the run. */
+    /* Saved by a run of the same configuration. Either checkpoint.resume names a step, and that run
+     * had to continue from it, too; or Slurm requeued the run. */
     STATE_OWN_CONFIG,
 } state_ownership;
 
@@ -47,7 +47,7 @@ int state_resume_expected(const config *c, dcp_comm *dcp, bool *expected, dcp_er
 
 /* Collective. Fills the state as checkpoint.resume and init specify, and informs the stores of the
  * step at which the run continues. Rank 0 reports what was done. DCP_ERR_CORRUPT: no intact step is
- * left. DCP_ERR_MISMATCH: the checkpoint is another model's. */
+ * left. DCP_ERR_MISMATCH: the checkpoint belongs to another model. */
 int state_resume(const resume_from *from, train_state *s, dcp_error *err);
 
 /* Collective. Rank 0 reports where state_resume would start, as far as that is known without

@@ -1,5 +1,5 @@
 /* Compares the model's parameters with the tensors that were found. The message contains the first
- * difference in full, and the number of the others. */
+ * difference in full, and the number of other differences. */
 #include "state/state_load.h"
 
 #include <inttypes.h>

@@ -33,7 +33,7 @@ bool state_has_optimizer(const dcp_checkpoint *ckpt);
 
 /* Reads parameters from a Hugging Face folder or file and widens them to fp32. A missing classifier
  * is initialized randomly, which is reported. Not collective. DCP_ERR_MISMATCH: the message names
- * what is missing, surplus or of another shape. */
+ * tensors that are missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
 /* Checks that the tensors of a Hugging Face folder or file match the model's. Returns the errors of
  * state_read_hf. Reads no tensor except a copy of a tied embedding. Not collective. */

@@ -21,8 +21,8 @@ static const char OFFLOAD_KEY[] = "fsdp.offload_path";
 
 /* Memory in a file. Parts that are not in use need room only on the disk, and in the page cache
  * while the cache has room. The file has no name, so no other process opens it, and it disappears
- * whichever way the process ends. Its room on the disk is allocated in advance, so a disk that
- * becomes full later does no harm. */
+ * however the process ends. Its room on the disk is allocated in advance, so a disk that becomes
+ * full later does no harm. */
 struct offload {
     int fd;
     char *at;

@@ -83,8 +83,8 @@ void step_saves_set_results(step_saves *s, const step_result *result, const step
 /* Returns true if a save is due: because a store is due, or because the last save failed. */
 bool step_saves_are_due(const step_saves *s);
 
-/* Returns true if the current state is in checkpoint.dir, as the run's last state has to be, or
- * need not be saved. */
+/* Returns true if the current state need not be saved, or is in checkpoint.dir, where the run's
+ * last state has to be. */
 bool step_saves_are_complete(const step_saves *s);
 
 /* Waits for the save in flight, and starts a save of the state if one is due. Does nothing if the

@@ -35,7 +35,7 @@ void launcher_channel_receive(launcher_channel *channel);
 /* Returns the next message that has arrived, which the caller frees; NULL: none. */
 json_t *launcher_channel_next(launcher_channel *channel);
 
-/* These functions return members of a message. A missing text is "", a missing whole number is
+/* These functions return members of a message. A missing text is ""; a missing whole number is
  * `otherwise`. */
 const char *launcher_message_text(const json_t *message, const char *key);
 json_int_t launcher_message_number(const json_t *message, const char *key, json_int_t otherwise);

@@ -24,7 +24,8 @@ int launcher_folders_make(launcher_folders *folders);
  * Returns 0, or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
-/* Sets the variables that name the folders to Open MPI, in the environment of this process. */
+/* Sets the variables that tell Open MPI where the folders are, in the environment of this
+ * process. */
 void launcher_folders_set(const launcher_folders *folders);
 
 /* Removes the folders and their contents. */

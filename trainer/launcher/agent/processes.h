@@ -14,15 +14,15 @@ typedef struct launcher_process {
 
 typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
 
-/* Returns true if /proc shows this process under its own pid. It does not if /proc belongs to
+/* Returns true if /proc shows this process under its own pid. Returns false if /proc belongs to
  * another PID namespace. */
 bool launcher_processes_are_visible(void);
 
 /* Calls `visit` with each child of `parent`, including zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
 
-/* Calls `enter` with the descendants of up to `levels` generations, but not with the descendants of
- * a process for which `enter` returned 0. */
+/* Calls `enter` with the descendants of the next `levels` generations, but not with the descendants
+ * of a process for which `enter` returned 0. */
 void launcher_processes_descend(pid_t parent, int levels,
                                 int (*enter)(void *ctx, const launcher_process *), void *ctx);
 

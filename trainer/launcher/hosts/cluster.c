@@ -73,8 +73,8 @@ static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     return add_evenly(c, level, left);
 }
 
-/* Each host retains its ranks, so a change of some hosts does not needlessly move ranks of others.
- * Further ranks go to hosts with free slots, in the order of the list. */
+/* Each host retains its ranks, so a change to some hosts does not needlessly move the ranks of
+ * other hosts. Further ranks go to hosts with free slots, in the order of the list. */
 static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];

@@ -7,12 +7,12 @@
 
 #include "launcher/hosts/hosts.h"
 
-/* What follows a failure.
+/* What happens after a failure.
  * - SAME: as many ranks as before. A host that is gone, or whose ranks failed in two starts in a
  * row, is left out if the other hosts have slots for all ranks; otherwise it is tried again.
  * - SHRINK: like SAME, but a rank that died on its own is not replaced, and its slot is not used
- * any more. There are also fewer ranks if free slots of other hosts cannot replace a host that is
- * left out. If the number of ranks would fall below `min`, slots and hosts that failed are used
+ * any more. The number of ranks also falls if free slots of other hosts cannot replace a host that
+ * is left out. If the number of ranks would fall below `min`, slots and hosts that failed are used
  * again. If all ranks died, their slots are not the cause, and all slots remain in use.
  * - FAIL: there is no further start. */
 typedef enum launcher_on_failure {
@@ -105,7 +105,7 @@ int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
  * than before, there may be up to `max` ranks. */
 bool launcher_cluster_refresh(launcher_cluster *cluster);
 
-/* Reports that a rank of the last start died on its own on `host`; NULL: it is not known where. To
+/* Reports that a rank of the last start died on its own on `host`; NULL: the host is not known. To
  * be called once for each such rank. */
 void launcher_cluster_rank_failed(launcher_cluster *cluster, const char *host);
 /* Reports that the host does not answer. */
