@@ -35,8 +35,9 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-/* Computes the sizes of the buffers for one micro-batch's gradients. A single rank needs none for
- * its first micro-batch, whose gradients it computes in its storage, which receives the sum. */
+/* Computes the sizes of the buffers for one micro-batch's gradients. A single rank computes the
+ * gradients of its first micro-batch in its storage, which receives the sum, so they need no
+ * buffer. */
 static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     if (layout->world == 1 && plan->micro_batches == 1) return;

@@ -141,7 +141,7 @@ static void take_ends(launcher_job *job) {
     }
 }
 
-/* Returns the host of the placement on which an agent runs. Recognizes it by its node name in
+/* Returns the host of the placement on which an agent runs. Recognizes the host by its node name in
  * Slurm, by the number of its daemon, or by its own name. Daemons are numbered in the order of the
  * host file: Open MPI's mpirun itself is daemon 0, and the other hosts follow; MPICH counts all
  * hosts from 0. Returns NULL if the agent runs on dcp-run's own host, or on a host that is not in

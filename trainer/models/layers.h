@@ -14,8 +14,8 @@ typedef struct operand {
 operand model_operand_of(model_run *run, uint16_t *to, const float *x, size_t n);
 /* A linear layer's weight as an operand, valid until the next call. */
 operand model_operand_weight(model_run *run, const linear *l, const float *const *params);
-/* A parameter that is not multiplied by a matrix, in the form in which it is used: itself, or
- * rounded into `slot` of run->rounded, valid until the slot's next use. */
+/* Returns a parameter that is not multiplied by a matrix, as it is used: unchanged, or rounded into
+ * `slot` of run->rounded, where it is valid until the slot's next use. */
 const float *model_operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
 /* x[n] of `type`, which is fp32 or the model's type, as an operand; rounded into `to` if it is not
  * rounded yet. */

@@ -227,8 +227,8 @@ struct model_run {
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
-    /* The number of rows that the head reads: all rows, or one row per sample: its first row or,
-     * with a cache, its last. */
+    /* The number of rows that the head reads: all rows, or one row per sample (its first row or,
+     * with a cache, its last). */
     size_t counted;
     float *picked; /* [counted,hidden] these rows; unused if they are all rows */
     /* [counted,classes] of model_logits_type. Holds the logits' gradient after the backward

@@ -202,10 +202,10 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
     return status;
 }
 
-/* Reads all lines, except the last one if a kill has cut it off. A line whose step is not larger
- * than the previous one's means that a run went back; the steps that it repeated replace the
- * earlier ones. DCP_ERR_ARG: there is no file, or it does not contain metrics. The caller frees
- * *out with series_free, even after a failure. */
+/* Reads all lines, except the last one if a kill has cut it off. If a line's step is not larger
+ * than the previous line's step, a run went back; the steps that it repeated replace the earlier
+ * ones. DCP_ERR_ARG: there is no file, or it does not contain metrics. The caller frees *out with
+ * series_free, even after a failure. */
 static int series_read(const char *path, plot_series *out, dcp_error *err) {
     *out = (plot_series){0};
     FILE *file = fopen(path, "re");

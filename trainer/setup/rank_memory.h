@@ -47,8 +47,8 @@ typedef struct setup_memory {
 } setup_memory;
 
 /* Predicts the memory of the rank that plan->layout belongs to; the rank must have a micro-batch.
- * Assumes as many partial sums as the rank with the most partial sums has. sequence: tokens per
- * sample. files: the bytes of the rank's parts of files, which the plan does not include. */
+ * Assumes the largest number of partial sums that any rank has. sequence: tokens per sample. files:
+ * the bytes of the rank's parts of files, which the plan does not include. */
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
                          uint64_t files, setup_memory *out, dcp_error *err);
 

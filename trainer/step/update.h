@@ -27,8 +27,8 @@ int step_update(trainer *t, step_result *out, dcp_error *err);
 /* Collective. Returns true if all trained parameters are finite numbers. */
 bool step_state_is_finite(const trainer *t);
 
-/* If a device computes, sets the timeline's seconds of forward passes, backward passes and updates
- * to the time that the device needed for the passes and updates that it has completed. Does not
- * wait. step_update calls this function at its end, when the device has completed everything except
- * the update. */
+/* If the run computes on a device, sets the timeline's seconds of forward passes, backward passes
+ * and updates to the time that the device needed for the passes and updates that it has completed.
+ * Does not wait. step_update calls this function at its end, when the device has completed
+ * everything except the update. */
 void step_collect_device_times(trainer *t);

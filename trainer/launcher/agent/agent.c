@@ -206,8 +206,8 @@ static void keep_lease(agent *a) {
     send(a, json_pack("{s:s}", "kind", "beat"));
 }
 
-/* Wakes mpirun or orted with a signal that it handles, because it sleeps for a second between the
- * SIGTERM and the SIGKILL that it sends to a rank. */
+/* Wakes mpirun or orted with a signal that it handles. Otherwise it would sleep for a second
+ * between the SIGTERM and the SIGKILL that it sends to a rank. */
 static void hurry(void *ctx, const launcher_process *child) {
     const agent *a = ctx;
     if (child->pid == a->stacks.pid) return;

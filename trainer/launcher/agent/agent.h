@@ -2,10 +2,11 @@
  * dcp-run's own host, elsewhere its daemon, such as orted). Each start has one agent per host. A
  * process that loses its parent becomes a child of the agent, its nearest subreaper. So the job on
  * this host consists of exactly the agent's descendants. The agent never kills an unrelated process
- * that has reused the pid of an ended one: the pid of its own child stays reserved until the agent
- * reaps that child, and the agent kills other processes through pidfds (launcher_processes_open).
- * The agent informs dcp-run about the ranks of its host. It ends them on dcp-run's request, or as
- * soon as the connection is lost for any reason; then it removes the job's folders and ends.
+ * that has reused the pid of an ended process: the pid of its own child stays reserved until the
+ * agent reaps that child, and the agent kills other processes through pidfds
+ * (launcher_processes_open). The agent informs dcp-run about the ranks of its host. It ends them on
+ * dcp-run's request, or as soon as the connection is lost for any reason; then it removes the job's
+ * folders and ends.
  *
  * Messages to dcp-run: hello {child, errno; from another host also key, host, node, daemon, place},
  * rank {rank, pid, start}, gone {rank, told}, board {ranks: by launcher_board_pack, resumed},
