@@ -1,7 +1,7 @@
 /* Defines stdin, stdout and stderr as hidden variables of this library, with the values of the C
  * library's variables. The archives of HDF5 and jansson are compiled for programs, so their code
- * can use only variables of the library that contains it. These three are the only ones that it
- * uses from another library. */
+ * can use only variables of the library that contains it. These three are the only variables of
+ * another library that it uses. */
 #include <dlfcn.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))

@@ -1,4 +1,4 @@
-"""Sharded checkpoints of numpy, torch and DTensor states: fast, atomic, every byte proven.
+"""Sharded checkpoints of numpy, torch and DTensor states: fast, atomic, every byte verified.
 
     libdcp.save("checkpoints", step, {"model": model.state_dict()})
     libdcp.load("checkpoints", {"model": model.state_dict()})

@@ -1,4 +1,5 @@
-"""Reads a folder of accelerate's ``save_state`` for conversion to a step with the sections of libdcp.accelerate."""
+"""Reads a folder that accelerate's ``save_state`` wrote, for conversion to a step with the sections of
+libdcp.accelerate."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def _add_random(state: dict[str, Any], files: Files, left_out: LeftOut) -> None:
 
 
 def _named(optimizer: Any) -> Any:
-    """An optimizer's state by the names of parameters if it contains them; otherwise unchanged."""
+    """An optimizer's state with the parameters' names as keys, if it contains these names; otherwise unchanged."""
     groups = optimizer["param_groups"] if _names.is_optimizer(optimizer) else None
     if not isinstance(groups, list) or not all(isinstance(group, dict) and len(group.get("param_names") or ()) == len(
             group.get("params", ())) for group in groups):
@@ -95,7 +96,7 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
         files: the folder's files, which must stay open until the state is saved.
         parts: the files of each directory of torch.distributed.checkpoint in the folder; these must also stay open.
         closing: is given the functions that close further files; these must also stay open.
-        left_out: called with the name of each file that is not converted.
+        left_out: called with the name of each file that is not converted, and the reason.
 
     Raises:
         libdcp.Error: a model or an optimizer is damaged, or cannot be stored.

@@ -85,8 +85,8 @@ def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
 
 
 def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-    """The array itself if it has that type and shape; otherwise a new one of the same library, or of torch if that is
-    imported."""
+    """The array itself if it has that type and shape; otherwise a new array: numpy's if the value is numpy's or torch
+    is not imported, otherwise torch's."""
     torch: Any = sys.modules.get("torch")
     if isinstance(value, np.ndarray) or torch is None:
         fits = isinstance(value, np.ndarray) and value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape
@@ -245,7 +245,7 @@ def _on_device(piece: Piece, number: int, name: object) -> Piece:
 
 
 def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
-    """A piece for an array of CuPy, numba and others, by version 3 of the interface."""
+    """A piece for an array of CuPy, numba and others, according to version 3 of the interface."""
     described = array.__cuda_array_interface__
     if described.get("mask") is not None:
         raise TypeError(f"{name}: an array with a mask; a checkpoint has none")
@@ -274,7 +274,8 @@ def is_torch_tensor(value: Any) -> bool:
 
 
 def like_new(value: Any) -> Any:
-    """A new array with the value's type, shape and device, to fill instead of the value; None for other kinds."""
+    """A new array with the value's type, shape and device, to fill instead of the value; None for values of other
+    types."""
     if type(value) is np.ndarray:
         return np.empty_like(value)
     torch: Any = sys.modules.get("torch")
@@ -284,7 +285,7 @@ def like_new(value: Any) -> Any:
 
 
 def put_into(value: Any, new: Any) -> bool:
-    """Copies a new array into an old one if both have the same type and shape; returns whether they have."""
+    """Copies a new array into an old one if both have the same type and shape; returns whether it did so."""
     if isinstance(value, np.ndarray) and isinstance(new, np.ndarray):
         if value.dtype != new.dtype or value.shape != new.shape:
             return False

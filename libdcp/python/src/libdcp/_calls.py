@@ -111,7 +111,7 @@ class Prepared:
         return self._try(lambda: _checked.step(step), 0)
 
     def unite(self, replicas: int | None = None) -> None:
-        """Called before the library: makes all ranks name the same tensors, and gives rank 0 what all ranks have
+        """Called before :meth:`call`: makes all ranks name the same tensors, and gives rank 0 what all ranks have
         besides tensors. Collective.
 
         Args:
@@ -122,7 +122,7 @@ class Prepared:
             Exception: an error on this rank.
             EarlierFailure: on all ranks, if one of them has not learned of an earlier failure.
             libdcp.Error: an error on another rank; or MISMATCH if ranks have different types or shapes for one tensor,
-                or, by the rule, different values besides tensors.
+                or, if the rule forbids that, different values besides tensors.
         """
         rule = None if replicas is None else _options.REPLICAS[replicas]
         none: list[_union.Part] = []

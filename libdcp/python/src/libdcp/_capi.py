@@ -250,8 +250,8 @@ class Library:
     """The library's functions, without their prefix; those that return a status raise :class:`Error`.
 
     Arguments for pointers are passed directly, without ctypes' byref(): the garbage collector can't look into byref's
-    result, so a traceback that contains one would keep the options, their functions and the exceptions that these have
-    raised forever.
+    result, so a traceback that contains such a result would forever keep the options, their functions, and the
+    exceptions that these functions have raised.
     """
 
     def __init__(self, path: str) -> None:

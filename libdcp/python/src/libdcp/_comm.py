@@ -129,7 +129,7 @@ _tables = {threads: _table(threads) for threads in (False, True)}  # never freed
 def _status(failure: BaseException | None) -> int:
     found = failure.failure if isinstance(failure, EarlierFailure) else failure
     if isinstance(found, Error) and is_about_step(found):
-        return found.status  # that of a program's own error says nothing about the group or the step
+        return found.status  # a status of the program's own error would say nothing about the group or the step
     return Status.ARG if found is None or isinstance(found, Exception) else Status.CANCELLED
 
 
@@ -220,7 +220,7 @@ class Comm:
 
         Raises:
             BaseException: this rank's failure.
-            EarlierFailure: on all ranks, if the first one that failed had an earlier failure to report.
+            EarlierFailure: on all ranks, if the first rank that failed had an earlier failure to report.
             libdcp.Error: the failure of another rank, or of the union, which is the same on all ranks.
         """
         try:
@@ -245,7 +245,7 @@ class Comm:
         raise elsewhere
 
     def first(self, number: int, rank: int = 0) -> int:
-        """Sends a number of rank 0, or of ``rank``, to all ranks. Collective."""
+        """Sends the number of rank 0, or of ``rank``, to all ranks. Collective."""
         words = np.array([number], np.int64)
         if self._key:
             self._broadcast(words.view(np.uint8), rank)
@@ -292,7 +292,8 @@ class Comm:
                         "a group each", path, other[1], other[2])
 
     def _other(self, value: str) -> tuple[str, int, str] | None:
-        """Rank 0's value, the first rank whose value differs, and that value; None if all have the same. Collective."""
+        """Rank 0's value, the first rank whose value differs, and its value; None if all ranks have the same value.
+        Collective."""
         first = self.text(value, 0)
         rank = self._least(_NONE if value == first else self.rank)
         return None if rank == _NONE else (first, rank, self.text(value, rank))

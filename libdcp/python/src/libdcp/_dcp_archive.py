@@ -140,7 +140,7 @@ class Archive:
     """A zip that torch.save wrote.
 
     Args:
-        place: a part of a file, or the name of a whole one.
+        place: a part of a file, or, for a whole file, its name.
 
     Raises:
         libdcp.Error: it is something else, or damaged.

@@ -147,7 +147,7 @@ def convert(source: str, directory: str, *, flat: bool = False, renames: Renames
     """Makes a torch.distributed.checkpoint directory from a step.
 
     Args:
-        source: a step's folder, or a directory of steps, which stands for the newest one.
+        source: a step's folder, or a directory of steps, whose newest step is converted.
         directory: the directory to create; it must not exist. It gets its name once it is complete and durable.
         flat: ``/model/a`` becomes "a", as for a state with its tensors at the top level, instead of "model.a".
         renames: other keys for the checkpoint's sections, such as "optimizer".

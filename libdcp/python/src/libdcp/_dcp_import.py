@@ -92,7 +92,8 @@ def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> dict[An
 
 
 def state_in(opened: list[Files], renames: Renames, skip: Skip | None) -> dict[Any, Any]:
-    """The nested state of directories, which must stay open until it is saved; otherwise as :func:`convert`."""
+    """The nested state in directories, which must stay open until the state is saved. The other arguments, and the
+    errors, are those of :func:`convert`."""
     return _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
 
 

@@ -19,7 +19,7 @@ from ._pickles import Call, Global, PickleError
 from .errors import Error, Status
 
 FILE = ".metadata"
-ACCELERATE = re.compile(r"(pytorch_model_fsdp|optimizer)_\d+")  # accelerate's, inside the directory of a step
+ACCELERATE = re.compile(r"(pytorch_model_fsdp|optimizer)_\d+")  # accelerate's directories, inside that of a step
 _MAX_BYTES = 1 << 30
 _CHECKPOINT = "torch.distributed.checkpoint.metadata"
 _NAMES = frozenset({

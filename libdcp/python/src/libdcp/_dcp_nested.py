@@ -30,7 +30,8 @@ def name_of(keys: Key) -> str:
 
 
 class At:
-    """Stands for a tensor in its place; a deep copy has the array that the memo contains for its path instead.
+    """Stands for a tensor, in the tensor's place. A deep copy has the tensor's array there, which the memo contains by
+    path.
 
     Attributes:
         kind: "numpy" or "torch", for an array that is not a tensor in the state dict, but is, or is inside, an object.

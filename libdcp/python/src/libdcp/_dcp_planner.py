@@ -30,7 +30,7 @@ def loads_by_default(planner: Any) -> bool:
 def variable_of_torch(name: str) -> Any:
     """A local variable of the torch function that has called the storage, or None.
 
-    torch passes neither the planner nor the process group to a storage before it gathers all ranks' plans, and that
-    must be avoided. If this finds nothing, because torch's code has changed, the plans are gathered.
+    torch passes neither the planner nor the process group to a storage before it gathers all ranks' plans, and this
+    gathering must be avoided. If this function finds nothing, because torch's code has changed, the plans are gathered.
     """
     return sys._getframe(2).f_locals.get(name)

@@ -32,7 +32,7 @@ class Reader(StorageReader):
     """Loads a step, on any number of ranks: the ``storage_reader`` of torch.distributed.checkpoint's ``load``.
 
     Args:
-        path: a step, or a directory of steps, which stands for the newest one: see :mod:`libdcp.dcp`.
+        path: a step, or a directory of steps, whose newest step is loaded: see :mod:`libdcp.dcp`.
         step: the number of the step in the directory, instead of one in the path.
         cast: tensors of a different dtype are converted; without it, they are an error.
         engine, progress: as in :func:`libdcp.load`.

@@ -31,8 +31,8 @@ class Writer(StorageWriter):
 
     Args:
         path: a directory of steps, or a step in it: see :mod:`libdcp.dcp`.
-        step: the step's number; by default the one in the path or the checkpoint_id, otherwise the one after the
-            newest.
+        step: the step's number; by default the number in the path or the checkpoint_id, or, if they contain none, the
+            number after the newest step's.
         keep, replace: see :class:`libdcp.Store`.
         continue_from: the run continues from this step: later ones are set aside before the save.
         json: additional members of the checkpoint's JSON object.

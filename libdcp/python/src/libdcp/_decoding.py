@@ -110,7 +110,7 @@ class Decoder:
         return None
 
     def _made(self, kind: type, keys: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What a function makes that uses a class of the program."""
+        """The result of ``make``, which uses ``kind``, a class of the program."""
         try:
             return make()
         except MemoryError:
@@ -125,7 +125,7 @@ class Decoder:
         """Returns the elements of a set, or the keys of a mapping, which need hashes.
 
         Raises:
-            libdcp.Error: MISMATCH: one that has none was saved as an instance of a class.
+            libdcp.Error: MISMATCH: an element or key that has no hash was saved as an instance of a class.
         """
         for word, value in zip(words, values):
             try:
@@ -233,7 +233,7 @@ def _line(error: Exception) -> str:
     try:
         text = " ".join(str(error).split())
         return text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "..."
-    except Exception:  # raised by the user's classes
+    except Exception:  # raised by user-defined classes
         return type(error).__name__
 
 
@@ -247,7 +247,8 @@ def _class_in(word: Any) -> str | None:
 
 
 def _flag_of(kind: Any, value: Any) -> Any:
-    """Returns the flag of a number. A class may make another number of bits that it does not know, or drop them."""
+    """Returns the flag that has a number. Raises ValueError if the class makes a flag with a different number: it may
+    change, or drop, bits that it does not know."""
     made = kind(value)
     if getattr(made, "value", made) != value:
         raise ValueError(f"it makes {made!r} of {value}")
@@ -269,7 +270,7 @@ def _made_of_pairs(kind: Any, items: dict[Any, Any], attributes: Sequence[str]) 
     """An instance of a class of mappings, made without calling its constructor.
 
     Args:
-        attributes: the names of those that are also items.
+        attributes: the names of the attributes that are also items.
     """
     made = kind.__new__(kind)
     if isinstance(made, collections.UserDict):
@@ -277,7 +278,7 @@ def _made_of_pairs(kind: Any, items: dict[Any, Any], attributes: Sequence[str]) 
         return made
     base = collections.OrderedDict if isinstance(made, collections.OrderedDict) else dict
     for key, inner in items.items():
-        base.__setitem__(made, key, inner)  # dict's own method would hide it from an OrderedDict
+        base.__setitem__(made, key, inner)  # dict's own method would hide the item from an OrderedDict
     slots = _words.slots_of(kind) if attributes else {}
     for name in attributes:
         if name in items and name in slots:
@@ -308,7 +309,7 @@ def inner_of(value: Any, key: Any) -> Any:
         if isinstance(value, (Sequence, collections.deque)) and not isinstance(value, (str, bytes, bytearray)):
             return value[key] if isinstance(key, int) and key < len(value) else None
         return getattr(value, key, None) if dataclasses.is_dataclass(value) and isinstance(key, str) else None
-    except Exception:  # raised by the user's classes
+    except Exception:  # raised by user-defined classes
         return None
 
 

@@ -1,8 +1,8 @@
 """Reads DeepSpeed's checkpoints for conversion to a step: each rank's ZeRO files, and Universal Checkpoint folders.
 
-With ZeRO, a rank has a part of flat arrays, in which the parameters follow one another. Its files name the parameters
-and their shapes, so each parameter is put together from the parts of all ranks. Parts of tensor, pipeline and expert
-parallelism are refused.
+With ZeRO, each rank has a part of flat arrays, in which the parameters follow one another. The rank's files name the
+parameters and their shapes, so each parameter is put together from the parts of all ranks. Parts of tensor, pipeline
+and expert parallelism are refused.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _by_shares(shapes: dict[str, tuple[int, ...]], arrays: list[list[Source]]) -
     """ZeRO 3: each rank has an equal share of each parameter; the last share is padded.
 
     Args:
-        arrays: for each rank, its arrays, of which each continues the previous one.
+        arrays: for each rank, its arrays, each of which continues the previous one.
     """
     found: _Parts = {}
     at = 0
@@ -181,7 +181,8 @@ def _by_shares(shapes: dict[str, tuple[int, ...]], arrays: list[list[Source]]) -
 
 
 def _slice(arrays: list[Source], start: int, count: int) -> Iterator[_Part]:
-    """The parts with ``count`` elements, from ``start`` on, of arrays of which each continues the previous one."""
+    """The parts that contain ``count`` elements, from ``start`` on, of arrays each of which continues the previous
+    one."""
     at = 0
     for array in arrays:
         n = prod(array.shape)
@@ -325,7 +326,7 @@ def _in_shape(source: Source, shape: tuple[int, ...]) -> Source:
 
 
 def _of_universal(folder: str, files: Files, skip: Skip | None) -> dict[str, Any]:
-    """A Universal Checkpoint has each parameter's master and moments."""
+    """The state in a Universal Checkpoint, which has the master weights and the moments of each parameter."""
     models = [_File(files, name, skip) for name in _ranks(folder, _MODEL)]
     named = [group for model in models[:1] for group in _shapes(model)]
     shapes = {name: shape for group in named for name, shape in group.items()}

@@ -55,7 +55,8 @@ class Alone:
 
 def _connection() -> Any:
     """A separate connection to torch's store. While one thread waits for a peer's address, other threads cannot use the
-    same connection. So if threads that make groups shared one, they could wait for each other in a cycle of ranks."""
+    same connection. If threads that make groups shared a connection, they could thus wait for each other in a cycle of
+    ranks."""
     dist: Any = sys.modules["torch.distributed"]
     store = dist.distributed_c10d._get_default_store()
     try:
@@ -99,8 +100,8 @@ class TorchGroup:
         return f"{name}/{count}"
 
     def _make(self, kind: str) -> Any:
-        """For each connection gloo waits five times the timeout, and some of its parts keep the timeout with which they
-        were made, so the timeout cannot be shortened during that time."""
+        """For each connection, gloo waits five times the timeout, and some parts of gloo keep the timeout with which
+        they were made, so the timeout cannot be shortened during that time."""
         prefix = self._dist.PrefixStore(f"{self._name}/{kind}", self._store)
         return self._dist.ProcessGroupGloo(prefix, self.rank, self.size, self._timeout)
 
@@ -192,7 +193,7 @@ class MpiGroup:
         return MpiGroup(self._comm)
 
     def close(self) -> None:
-        """Does not free the duplicates: that is collective, and other ranks may have ended."""
+        """Does not free the duplicates: freeing them is collective, and other ranks may have ended."""
 
 
 def _starts(sizes: list[int]) -> list[int]:

@@ -114,7 +114,7 @@ def _items(checkpoint: Checkpoint, config: dict[str, Any] | None, dtype: str | N
 
 
 def _filled(items: Sequence[_Item], most: int) -> list[list[_Item]]:
-    """The items of each file: fills one file after the other."""
+    """The items of each file: fills one file after another."""
     found: list[list[_Item]] = [[]]
     filled = 0
     for item in items:
@@ -127,7 +127,7 @@ def _filled(items: Sequence[_Item], most: int) -> list[list[_Item]]:
 
 
 def _assigned(items: Sequence[_Item], numbers: Mapping[str, int]) -> list[list[_Item]]:
-    """The items of each file: those without a number go into the first one."""
+    """The items of each file: items without a number go into the first file."""
     found: list[list[_Item]] = [[] for _ in range(max(numbers.values()))]
     for item in items:
         found[numbers.get(item.name, 1) - 1].append(item)

@@ -30,7 +30,7 @@ class New:
 
     Attributes:
         rows: the new arrays.
-        unnamed: those paths of new arrays that are omitted if another rank's state names them.
+        unnamed: the paths of those new arrays that are omitted if another rank's state names them.
         near: rows of the object for which arrays are being made; empty if they are not for an object.
     """
 

@@ -29,7 +29,7 @@ _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
 
-_UNNAMED = "?"  # precedes the path of a tensor that no state names
+_UNNAMED = "?"  # precedes the path of a tensor that the rank's own state does not name
 _TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import stores for an export
 _OWN = "the sections dcp and files are reserved for libdcp; choose another name"
 
@@ -111,7 +111,7 @@ class Layout:
         self._described: dict[str, _arrays.Piece] = {}  # a piece of each tensor, by path
         self._mark: int | None = None  # a number that is equal for equal paths, types and shapes
         self._reserved: Keys | None = None  # the keys of a tensor in a section that callers may not use
-        self._users = 0  # background saves
+        self._users = 0  # the number of background saves that use it
         self._is_closed = False
         self._lock = _locks.lock()
         self._placed: list[tuple[Row, _arrays.Piece]] = []  # all pieces

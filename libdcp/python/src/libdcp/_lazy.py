@@ -73,8 +73,8 @@ class LazyArray:
     torch's according to ``as_torch``. Nothing is kept, so each access reads anew. A slice with a step also reads
     what lies between its elements.
 
-    Any number of threads may use an array at once. The step's files stay open, and no writer removes them, as long as
-    one of the arrays of the same ``libdcp.read`` exists.
+    Any number of threads can use an array at once. The step's files stay open, and no writer removes them, as long as
+    any array of the same ``libdcp.read`` exists.
 
     Attributes:
         path: the tensor's path in the checkpoint.
@@ -117,7 +117,7 @@ class LazyArray:
         box = _box(index, tuple(self.shape))
         if self._torch is None:
             array: Any = self._checkpoint.read(self.path, box.start, box.count)[box.rest]
-            return array.copy() if box.is_sparse() else array  # the copy frees the elements between
+            return array.copy() if box.is_sparse() else array  # the copy frees the elements in between
         tensor = self._torch.empty(box.count, dtype=self.dtype, device="cpu")
         self._checkpoint.read_into(self.path, box.start, box.count, tensor.data_ptr())
         found = tensor[box.rest]

@@ -1,7 +1,8 @@
 """The dictionaries that Lightning saves, as states of libdcp, and back.
 
 In a Trainer's dictionary, "state_dict" becomes the section "model", the "optimizer_states" become "optimizer",
-"optimizer_1" and so on. In Fabric's, the state dicts of modules and optimizers become sections with the caller's keys.
+"optimizer_1" and so on. In Fabric's dictionary, the state dicts of modules and optimizers become sections with the
+caller's keys.
 Everything else is in the section "lightning".
 """
 

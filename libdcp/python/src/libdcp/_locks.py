@@ -17,7 +17,7 @@ _most = 64  # the number of locks at which destroyed ones are next removed
 
 
 def lock() -> Any:
-    """A lock that the thread that holds it can acquire again."""
+    """A reentrant lock."""
     global _most
     made = threading.RLock()
     _made[next(_keys)] = weakref.ref(made)

@@ -75,8 +75,8 @@ class Lookup:
 
     @property
     def _has_model_beside(self) -> bool:
-        """Returns true if the paths of the section "model" are of tensors at the state's top level, and what was at
-        "model" itself had none."""
+        """Returns true if the tensors of the section "model" were at the state's top level, beside a mapping "model"
+        that had none."""
         decoder = Decoder(self.words.is_tagged, plain=True)
         tops = self.words.children(self.words.words, decoder) if self.words.is_flat else None
         return any(key == "model" and self.words.children(word, decoder) is not None for key, word in tops or ())

@@ -59,7 +59,7 @@ REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")  # by number
 
 @dataclass(frozen=True)
 class Report:
-    """How long the parts of a save or load took, in seconds on this rank, and its size.
+    """The size of a save or load, and how long its parts took, in seconds on this rank.
 
     Attributes:
         bytes: of all ranks' tensors.
@@ -116,7 +116,7 @@ class Failures:
 
     @property
     def first(self) -> BaseException | None:
-        """The exception that ends the call. Once read it no longer changes, so the whole call uses the same one."""
+        """The exception that ends the call. Once read, it no longer changes, so the whole call uses the same one."""
         if self._first is None:
             self._first = _signals.pending()
         return self._first
@@ -237,7 +237,7 @@ def checked_load(options: Mapping[str, Any]) -> LoadKeywords:
 
 
 def load_options(failures: Failures, options: LoadKeywords, missing: list[str]) -> _capi.LoadOptions:
-    """The library's options of a load.
+    """The library's options for a load.
 
     Args:
         missing: receives the paths of tensors that a non-strict load tolerates as missing.

@@ -1,4 +1,4 @@
-"""Paths that callers pass: of directories, of steps, and of neither."""
+"""Paths that callers pass; opening files safely; making files and folders durable."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def anchored(path: str, folder: str) -> str:
 
 
 def open_regular(path: Path) -> int:
-    """Opens a file of a folder that others have written, in which any name may be a pipe or a device: opening a pipe
-    would wait for its writer.
+    """Opens a file in a folder that comes from elsewhere, where any name may be that of a pipe or a device: opening a
+    pipe would wait for its writer.
 
     Returns:
         A descriptor to read from, which the caller closes.

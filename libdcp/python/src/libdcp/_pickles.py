@@ -301,7 +301,7 @@ def read(data: bytes, names: Names | None) -> Any:
 
 
 class Budget:
-    """Limits roughly how many characters objects become: a short pickle can refer to its parts many times."""
+    """Roughly limits the number of characters that objects become: a short pickle can refer to its parts many times."""
 
     def __init__(self, left: int) -> None:
         self._left = left

@@ -19,7 +19,7 @@ class Unmapped(ValueError):
 
 
 def _class(module: str, name: str) -> Any:
-    """A class that exists only if the program has imported its module; otherwise a new one."""
+    """A class of a module, if the program has imported the module; otherwise a new class, which has no instances."""
     return getattr(sys.modules.get(module), name, None) or type(name, (), {})
 
 
@@ -139,7 +139,8 @@ class _Reading:
         return self.order is not None and self.order.startswith(_RANDOM)
 
     def local_samples(self, was: Mapping[str, Any], rank_count: int, size: int) -> int | None:
-        """How many samples a rank has read if all ranks have read what they had at the position ``was``.
+        """How many samples each rank must have read for all ranks together to have read what they had read at the
+        position ``was``; None if the epoch was over.
 
         Raises:
             Unmapped: the order has changed, or is not known.
@@ -166,7 +167,7 @@ def _iterator(state: State) -> Any:
 
 
 def _generator(states: Sequence[State]) -> Any:
-    """The generator of a random order, which all ranks must have."""
+    """The generator of a random order, which must be the same on all ranks."""
     found = [_iterator(state)["generator"] for state in states]
     if any(not np.array_equal(np.asarray(one), np.asarray(found[0])) for one in found):
         raise Unmapped("the ranks read different random orders")
@@ -200,7 +201,7 @@ def _state(loader: Any, main: State, readers: Sequence[State], units: int, finis
 
 def _resharded_streams(loader: Any, states: Sequence[State], rank: int, size: int) -> State:
     """The state of an iterable dataset whose own state counts the samples that its reader, a process or a worker, has
-    read. Of n readers, number i reads samples i, i + n and so on; worker w of k on rank r is number r k + w."""
+    read. Reader i of n reads samples i, i + n and so on; worker w of k on rank r is reader r k + w."""
     if isinstance(loader.dataset, _class("accelerate.data_loader", "IterableDatasetShard")):
         raise Unmapped("what accelerate makes of an iterable dataset has no state")
     if any(state.get("_steps_since_snapshot") for state in states):
@@ -254,7 +255,7 @@ def position(loader: Any, state: Mapping[str, Any]) -> State | None:
         return None
     try:
         return _Reading(loader).position(state)
-    except (LookupError, TypeError):  # a state_dict() of its own
+    except (LookupError, TypeError):  # the loader's class has a state_dict() of its own
         return None
 
 

@@ -160,17 +160,17 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     """Reads a checkpoint as the nested mapping that was saved, completely into memory, and verifies it.
 
     Args:
-        path: a step's folder, or a directory of steps, which stands for the newest one.
+        path: a step's folder, or a directory of steps, whose newest step is read.
         only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is not a mapping, such as a list, is
             read as a whole if it, or a tensor in it, is selected. Each glob must match something.
-        as_torch: whether tensors are torch's, or numpy's; None: torch's if it is imported.
+        as_torch: True: tensors are torch's; False: they are numpy's; None: they are torch's if torch is imported.
         lazy: tensors are :class:`libdcp.LazyArray`, which read and check elements when they are indexed. The step's files
             stay open, and no writer removes them, until the last of these is gone.
 
     Returns:
         What is not a tensor has the type with which it was saved; instances of classes that were not registered
-        (:func:`libdcp.register`) become plain values: a tuple for a named tuple, an Enum's value, a dict for a
-        dataclass. An object's state dict becomes a mapping. The result is a dict, and so is each mapping that contained
+        (:func:`libdcp.register`) become plain values: a named tuple becomes a tuple, an Enum its value, and a dataclass
+        a dict. An object's state dict becomes a mapping. The result is a dict, and so is each mapping that contained
         only tensors, whatever its type was.
 
     Raises:

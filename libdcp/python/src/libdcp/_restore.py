@@ -83,7 +83,7 @@ class _IntoState(Decoder):
         return hint
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
-        if word is None and not self._is_tagged and keys:  # as for tensors in lists of older versions
+        if word is None and not self._is_tagged and keys:  # as older versions wrote for tensors in lists
             name = _names.path_of(keys)
             if is_tensor(hint):
                 return hint
@@ -118,11 +118,11 @@ class _IntoState(Decoder):
     def _of_tag(self, tag: str, content: Any, keys: Trail, hint: Any) -> Any:
         made = super()._of_tag(tag, content, keys, hint)
         is_of_names = tag == "$dict" and isinstance(hint, Mapping) and type(hint) is not dict and _has_tensors(hint)
-        return _of_kind(hint, made) if is_of_names else made  # as in mapping(): the tag only writes the keys
+        return _of_kind(hint, made) if is_of_names else made  # as in mapping(): the tag only serves to represent keys
 
 
 def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
-    """Converts a text, which all keys are in older versions' files, to a key of the mapping."""
+    """Returns a function that converts a text to a key of the mapping. In older versions' files, all keys are texts."""
     known = {str(key): key for key in hint}
     are_numbers = bool(known) and all(type(key) is int for key in hint) or type(hint) is collections.Counter
 
@@ -192,7 +192,7 @@ def _typed(keys: Trail) -> list[tuple[type, Any]]:
 
 
 def _n_alike(one: Trail, other: Trail) -> int:
-    """The number of the last keys that are the same on both sides."""
+    """The number of keys, counted from the last one, that are the same on both sides."""
     pairs = zip(_typed(one[::-1]), _typed(other[::-1]))
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -211,13 +211,13 @@ class Renamed:
         self._stored_path = stored_path
         self._stored = stored
         self._by_path: dict[str, list[tuple[Trail, Any]]] | None = None
-        self._taken: dict[tuple[str, Trail], Trail] = {}  # keys in the state, by their path and what was found
+        self._taken: dict[tuple[str, Trail], Trail] = {}  # keys in the state, by their path and the keys found for them
 
     def find(self, keys: Trail) -> tuple[Trail, Any] | None | bool:
-        """The word and its keys; False if it is not renamed; None if the checkpoint has nothing of that name.
+        """The word and its keys; False if the path is not renamed; None if the checkpoint has nothing of the new name.
 
         Raises:
-            libdcp.Error: MISMATCH: keys of equal texts, such as 1 and "1", leave open which value is meant.
+            libdcp.Error: MISMATCH: keys with equal texts, such as 1 and "1", leave open which value is meant.
         """
         path = _names.object_path(keys)
         renamed = self._stored_path(path)
@@ -256,7 +256,8 @@ class Renamed:
 
 
 def _remove(members: Any, keys: Trail, named: Mapping[str, Any]) -> None:
-    """Removes from a mapping that a decoder has made, of any kind and at any depth, what has keys in ``named``."""
+    """Removes the values whose keys are in ``named``, at any depth, from a mapping of any kind that a decoder has
+    made."""
     for key, value in list(members.items()):
         inner_keys = (*keys, key)
         is_removed = str(Keys(inner_keys)) in named
@@ -303,7 +304,7 @@ class Restoring:
         unexpected: keys in the checkpoint of what the state lacks.
         new: arrays for the tensors of the checkpoint for which the state has no places, in objects and in what is
             replaced as a whole.
-        unnamed: those paths of new arrays that are omitted if another rank's state names them.
+        unnamed: the paths of those new arrays that are omitted if another rank's state names them.
     """
 
     def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Lookup, *, selects: Selects, is_part: bool,
@@ -364,7 +365,7 @@ class Restoring:
             yield from self._unused(inner, (*keys, key))
 
     def _members(self, mapping: Mapping[Any, Any], keys: Trail, word: Any, stored_keys: Trail = ()) -> None:
-        """Compares the members of one of the caller's mappings, which is changed in place."""
+        """Compares the members of one of the caller's mappings, which :meth:`put` changes in place."""
         self._seen.add(id(mapping))
         children = self._stored.children(word, self._decoder)
         if children is None:
@@ -515,7 +516,8 @@ class Restoring:
         """Called before a strict load. Whole members of the checkpoint that the state does not name are ignored.
 
         Raises:
-            libdcp.Error: NOT_FOUND: something in the state is not in the checkpoint; MISMATCH: the other way round.
+            libdcp.Error: NOT_FOUND: something in the state is not in the checkpoint; MISMATCH: something in the
+                checkpoint is not in the state.
         """
         said: list[str] = []
         refused = [] if self._is_part else [keys for keys in self.unexpected if self._name(keys[0]) in self._named]

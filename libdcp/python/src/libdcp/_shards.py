@@ -1,8 +1,8 @@
 """torch tensors that know which shards of a whole tensor they hold.
 
-FSDP1 has ShardedTensors in its sharded state dicts. torch's planners of checkpoints support two other ways: a
-CheckpointableTensor has the shards' places as members, and others, such as LocalShardsWrapper inside a DTensor, have
-methods that torch's planners call.
+FSDP1 has ShardedTensors in its sharded state dicts. torch's planners of checkpoints support two other kinds: a
+CheckpointableTensor has the shards' places as members, and other types, such as LocalShardsWrapper inside a DTensor,
+have methods that torch's planners call.
 """
 
 from __future__ import annotations

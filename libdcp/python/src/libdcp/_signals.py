@@ -41,7 +41,7 @@ class _Handler:
             of_program(self.original, number, frame)
         except BaseException as e:
             if self.shield.may_raise:
-                self.shield.may_raise = False  # once, so that it cannot be raised where it is caught
+                self.shield.may_raise = False  # once: a second exception could be raised while this one is being caught
                 self.shield.keep_if_ignored(e)
                 raise
             if self.shield.first is None:
@@ -50,8 +50,8 @@ class _Handler:
 
 
 class Shield:
-    """Inside ``with Shield():`` signal handlers raise no exceptions; the first one is raised at the end. An inner
-    shield leaves that to the outer one. On threads other than the main one, a shield does nothing.
+    """Inside ``with Shield():``, exceptions of signal handlers are not raised but kept; the first one is raised at the
+    end. An inner shield leaves that to the outer one. On threads other than the main one, a shield does nothing.
 
     Attributes:
         first: the exception that a handler has raised.
@@ -64,7 +64,7 @@ class Shield:
         self._outer: Shield | None = None
         self._outer_may_raise = False
         self._handlers: list[tuple[int, _Handler]] = []
-        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # the previous hook, and its own
+        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # the old hook, and this shield's
 
     def keep_if_ignored(self, failure: BaseException) -> None:
         """Until :meth:`ignore_again`, keeps the exception if Python would only report it as ignored, because it appears

@@ -1,4 +1,4 @@
-"""A nested state in which tensors are :class:`Source`, to be saved without being in memory."""
+"""A nested state in which a :class:`Source` represents each tensor, to be saved without being in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _is_empty(value: Any) -> bool:
 
 def without_absent(value: Any) -> Any:
     """A copy of the value without its :class:`Absent` members, and without mappings that contained nothing else. Lists
-    keep their length: None replaces such an item."""
+    keep their length: None replaces an absent item."""
     if type(value) in (dict, OrderedDict):
         kept = {key: without_absent(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
         return type(value)((key, inner) for key, inner in kept.items() if not _is_empty(inner) or _is_empty(value[key]))
@@ -59,7 +59,8 @@ def save(directory: Path, step: int, nested: Mapping[Any, Any], progress: Progre
     Args:
         directory: of the steps.
         step: its number; there must be no such step.
-        nested: with the results of :func:`source_in`; :class:`libdcp._words.Absent` members are left out.
+        nested: the state, with the results of :func:`source_in` as tensors; :class:`libdcp._words.Absent` members are
+            left out.
 
     Raises:
         libdcp.Error: a tensor could not be read, or the step could not be saved.

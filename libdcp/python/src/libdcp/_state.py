@@ -15,9 +15,9 @@ from .errors import of_program
 
 
 class State:
-    """A state's tensors, with the boxes that this rank holds, and what in it is not a tensor. The memory of its tensors
-    must keep its address; the contents of that memory may change. Objects with a state dict are queried at each save
-    and load, so their tensors may change.
+    """A state's tensors, with the boxes that this rank holds, and everything else in the state. The memory of the
+    tensors must keep its address; the contents of that memory may change. Objects with a state dict are queried at each
+    save and load, so their tensors may change.
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
@@ -67,7 +67,8 @@ class State:
         """Called before a save or load of a declared state: brings it up to date.
 
         Raises:
-            ValueError: a tensor, not one of an object, was replaced or has moved since the state was declared.
+            ValueError: a tensor that does not belong to an object was replaced, or has moved, since the state was
+                declared.
         """
         try:
             flat = self._flattened()
@@ -97,7 +98,7 @@ class State:
 
     def as_stored(self, stored: Lookup) -> State:
         """The state for a load: this one; or, if ranks have something separately or the checkpoint may lack tensors, a
-        new one with the checkpoint's rows, and without what the checkpoint has no tensor for."""
+        new one with the checkpoint's rows, and without those tensors that a load then sets in another way."""
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
             return self.anew(stored)
         self.renew()
@@ -108,8 +109,9 @@ class State:
         return State(self._given, self._rank, self._size, stored)
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
-        """The JSON to save with the state, and a function that returns its members in the form that is united with
-        other ranks'. The thread of a save may call the function after the caller has changed what was given."""
+        """The JSON to save with the state, and a function that returns the JSON's members in the form in which they are
+        united with other ranks' members. The thread of a save may call the function after the caller has changed
+        ``given``."""
         flat = self._flat
         text = _tree.json_of(flat, given)
         return text.encode(), lambda: _tree.members_to_unite(flat, text)

@@ -209,9 +209,9 @@ class Tiers:
         return loaded[-1]
 
     def _may_go_on(self, failure: BaseException) -> bool:
-        """Returns true if the failure's status may lead to another copy or step: no rank's failure is an exception of
-        the program's own functions. The ranks decide together, since the library uses the status of the first one.
-        Collective, unless the group has failed."""
+        """Returns true if the failure's status may make the library try another copy or step: no rank's failure is an
+        exception of the program's own functions. The ranks decide together, since the library uses the status of the
+        first rank that failed. Collective, unless the group has failed."""
         if has_status(failure, Status.COMM):
             return True  # with this status, the library tries no further steps
         try:
@@ -220,8 +220,8 @@ class Tiers:
             return False
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:
-        """Why, of the copies of the newest step that could be opened, the first one was refused. The log reports copies
-        that could not be opened."""
+        """The reason for refusing the first copy of the newest step that could be opened. The log reports copies that
+        could not be opened."""
         first = failed[0]
         if isinstance(first, _OlderStep):
             return Error(str(first), status=Status.CORRUPT)

@@ -70,9 +70,9 @@ def is_directory(store: Store) -> bool:
 
 
 def agreed(store: Store, decide: Callable[[], list[int]]) -> list[int]:
-    """Returns on all ranks what the function returns on rank 0, which may use the store's methods that are not
-    collective. Their results may differ between ranks, since rank 0 removes steps after the last vote of a save, and
-    file systems may show changes late. Collective; only for a directory."""
+    """Returns on all ranks what the function returns on rank 0. The function may use those methods of the store that
+    are not collective, and whose results may differ between ranks: rank 0 removes steps after the last vote of a save,
+    and file systems may show changes late. Collective; only for a directory."""
     with store._work() as earlier:
         def decided() -> list[int]:
             if earlier:
@@ -106,10 +106,10 @@ class Steps:
         self._saving: Saving | None = None
 
     def store(self, keep: int | None = None) -> Store:
-        """Opens it if necessary. Collective.
+        """The store, which is opened if necessary. Collective.
 
         Raises:
-            ValueError: the program has opened it, so ``keep`` cannot be set.
+            ValueError: the program has opened the store, so ``keep`` cannot be set.
         """
         if isinstance(self._given, Store):
             if keep:
@@ -134,7 +134,7 @@ class Steps:
         try:
             self._saving = store.save_async(step, state, json=json, copy_bytes=self._copy_bytes, **self._options)
         except BaseException:
-            self._saving = store._saving  # a save continues whose call raises the earlier save's failure
+            self._saving = store._saving  # if the call raises an earlier save's failure, the new save continues
             raise
 
     def wait(self) -> None:

@@ -168,7 +168,7 @@ class Flat(_words.Encoder):
 
     Raises:
         TypeError: something cannot be stored, or the state is not a mapping; the message names the keys.
-        ValueError: two tensors have the same path, or one has none.
+        ValueError: two tensors have the same path, or a tensor's path would be invalid.
     """
 
     def __init__(self, state: Mapping[Any, Any], known: Known | None = None, own: Own | None = None) -> None:
@@ -192,7 +192,7 @@ class Flat(_words.Encoder):
         self._known.begin()
         self._in_object = 0
         self._all_known = True  # all of its tensors were processed before
-        self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; for an optimizer, its parameters'
+        self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; for an optimizer, its moments by parameter
         self.words: dict[Any, Any] = self._root()
         self._refuse_twice()
 
@@ -427,8 +427,8 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
 
 
 def members_to_unite(flat: Flat, text: str) -> dict[str, Any]:
-    """The members in the form that is united with those of other ranks by their keys; :func:`united` makes the
-    checkpoint's members of the result.
+    """The members in the form in which they are united, by their keys, with those of other ranks; :func:`united` makes
+    the checkpoint's members from the result.
 
     Args:
         text: what :func:`json_of` has returned, with the caller's members as they were then.

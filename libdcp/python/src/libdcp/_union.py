@@ -266,7 +266,7 @@ class Part:
 
     Attributes:
         united: the union, if ranks had different objects and this rank gets it; otherwise None.
-        differing: the first of the differences: for some keys, the values that ranks have.
+        differing: the first of the differences; each has the keys, and the values that ranks have there.
         n_differing: the number of all differences.
     """
 

@@ -237,7 +237,7 @@ class Encoder:
         return method(value, keys)
 
     def method_of(self, value: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
-        """The method that makes words from values of this one's type."""
+        """The method that makes words from values of the type that this value has."""
         kind = type(value)
         if isinstance(value, enum.Enum):
             return self._enum

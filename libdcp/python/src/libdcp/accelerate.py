@@ -180,9 +180,9 @@ def register(accelerator: Any, store_or_dir: Store | Path | Sequence[Tier], *, s
     A step loads on any number of ranks, with FSDP2, DDP or in one process; nothing is pickled.
 
     As with accelerate, a program calls ``skip_first_batches`` to skip the batches of an epoch that were already used.
-    Without ``DataLoaderConfiguration(use_seedable_sampler=True)``, it may skip others, because the order of the samples
-    changes. On a different number of ranks, this option is needed even if the program continues at the beginning of an
-    epoch. A learning rate schedule continues on a different number of ranks only with
+    Without ``DataLoaderConfiguration(use_seedable_sampler=True)``, it may skip other batches, because the order of the
+    samples changes. On a different number of ranks, this option is needed even if the program continues at the
+    beginning of an epoch. A learning rate schedule continues on a different number of ranks only with
     ``Accelerator(step_scheduler_with_optimizer=False)``, since schedulers count the steps of all processes by default.
     With ``use_stateful_dataloader=True`` as well as ``use_seedable_sampler=True``, an epoch of a map-style dataset
     continues on any number of ranks. If the total batch size is the same, so are the batches; otherwise some samples

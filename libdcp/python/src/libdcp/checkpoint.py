@@ -31,7 +31,7 @@ class Proof:
     """A state's checksums, which are equal for equal states, whatever the ranks and the layout.
 
     Attributes:
-        id: one number for all tensors' paths, types, shapes and bytes, 16 hexadecimal digits.
+        id: one number for all tensors' paths, types, shapes and bytes, as 16 hexadecimal digits.
         crc: the CRC-64 of each tensor's bytes, by path.
     """
 
@@ -85,11 +85,11 @@ def parts_of(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[
 class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     """A step as a mapping from tensors' paths to numpy arrays, which are read and verified when they are accessed.
 
-    Any number of threads may use one at once, each as fast as with a checkpoint of its own.
+    Any number of threads can use one checkpoint at once, each as fast as with a checkpoint of its own.
 
     Args:
-        path: a step's folder, or a directory of steps, which stands for the newest one. No writer removes the step
-            until the checkpoint is closed.
+        path: a step's folder, or a directory of steps, whose newest step is opened. No writer removes the step until
+            the checkpoint is closed.
 
     Attributes:
         path: the step's folder.
@@ -99,8 +99,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     Two checkpoints are equal only if they are the same object; :meth:`diff` and :meth:`proof` compare contents.
 
-    Tensors of types that numpy lacks (BF16, the 8-bit floats) have the types of ml_dtypes if that is installed,
-    otherwise they are their bits as unsigned integers.
+    Tensors of types that numpy lacks (BF16, the 8-bit floats) have the types of ml_dtypes if that is installed;
+    otherwise their arrays contain the bits as unsigned integers.
     """
 
     def __reduce__(self) -> NoReturn:
@@ -216,8 +216,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             del opened
 
     def proof(self) -> Proof:
-        """The result of :func:`libdcp.prove` for an equal state, from the tables. With layout sharded, tensors that are
-        cut along a dimension other than their first are read."""
+        """What :func:`libdcp.prove` returns for an equal state, computed from the tables. With layout sharded, tensors
+        that are cut along a dimension other than their first are read."""
         opened, word = self._open(), c.c_uint64()
         try:
             crc = {name: self._crc(opened.handle, name, i) for name, i in self._numbers.items()}
@@ -285,7 +285,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return opened
 
     def close(self) -> None:
-        """Reads of other threads that are in progress are completed; the files are closed after the last one."""
+        """Reads in progress on other threads are completed; the files are closed after the last such read."""
         with _signals.Shield():
             self._opened = None
 

@@ -38,12 +38,12 @@ def status_of(error: BaseException) -> Status:
 
 
 class Error(Exception):
-    """A call of the library that failed, the same on all ranks of a collective call.
+    """A failure of a call of the library; the same on all ranks of a collective call.
 
     Attributes:
         status: why; the remedy depends on the status.
         rank: the first rank that failed; -1: no single rank.
-        ranks: all ranks concerned, as far as they are known (the first 16).
+        ranks: the ranks concerned, as far as they are known; only the first 16.
         path: the file or folder concerned, or "".
         tensor: the tensor's path in the checkpoint, such as "/model/a.weight", or "".
         offset: the position in the file, or None.
@@ -110,7 +110,7 @@ class EarlierFailure(Exception):
     is done.
 
     Attributes:
-        failure: of that call.
+        failure: the earlier call's exception.
     """
 
     def __init__(self, failure: BaseException) -> None:

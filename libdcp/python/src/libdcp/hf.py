@@ -1,4 +1,4 @@
-"""Hugging Face folders: a step's model as one, and a state filled from one.
+"""Hugging Face folders: writes a step's model as such a folder, and fills a state from one.
 
     libdcp.hf.export("checkpoints", "my-model", dtype="bf16")   # for AutoModelForCausalLM.from_pretrained("my-model")
     libdcp.hf.load("my-model", model.state_dict())
@@ -54,11 +54,11 @@ def _size(name: str, value: Any) -> int:
 def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_size: int | str | None = None) -> None:
     """Writes the model of a step as a folder that Hugging Face's transformers loads: config.json, the tokenizer's and
     other files that the step carries, and the tensors below /model as model.safetensors, or as several such files with
-    an index. One process; every byte that is read is checked. The files are those of dcp-export, which also compares
-    the tensors with what config.json requires.
+    an index. Runs in one process; every byte that is read is checked. The files are those that dcp-export writes, but
+    dcp-export also compares the tensors with what config.json requires.
 
     Args:
-        ckpt: a step's folder, a directory of steps, which stands for the newest one, or an open checkpoint. config.json
+        ckpt: a step's folder; a directory of steps, whose newest step is exported; or an open checkpoint. config.json
             is the member "model" of its JSON: ``libdcp.save(..., json={"model": model.config.to_diff_dict()})``.
         out: the folder to make. It must not exist, or must be empty; it gets its name once it is complete and durable.
         dtype: "f32", "bf16" or "f16", or torch's: floats are rounded to this type. None: as stored.
@@ -90,13 +90,13 @@ def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: b
             the path of a .safetensors file or an index.
         state: as for :func:`libdcp.save`: ``model.state_dict()``, or ``{"model": ...}``. Its tensors are numpy arrays,
             torch tensors, DTensors or :class:`libdcp.Shard`, and are written in place; what is not a tensor stays as it
-            is. Ranks may name different tensors, as pipeline stages do. The parts that wrappers add to names do not
-            count.
+            is. Ranks may name different tensors, as pipeline stages do. The parts that wrappers add to names are
+            ignored.
         group: see :class:`libdcp.Store`.
         strict: it is an error if the folder lacks a tensor that a rank names, or has one that no rank names. If not
-            strict, tensors that the folder lacks are left unchanged, and the result's ``.missing`` and ``.unexpected``
-            are the names that the folder and the state lack. If torch tensors share their memory, or config.json ties
-            them, the folder needs only one of them.
+            strict, tensors that the folder lacks are left unchanged; the result's ``.missing`` lists the names that the
+            folder lacks, and its ``.unexpected`` those that the states lack. If torch tensors share their memory, or
+            config.json ties them, the folder needs only one of them.
         cast: tensors of a different dtype are converted; without it, they are an error.
 
     Returns:

@@ -158,7 +158,7 @@ def _replace(new: str, path: str) -> None:
 
 
 def _remove(path: str) -> None:
-    """Removes a folder, file or link, or nothing."""
+    """Removes a folder, file or link, if there is one."""
     if os.path.isdir(path) and not os.path.islink(path):
         hidden = path if os.path.basename(path).startswith(".") else _hidden(path, "old")
         if hidden != path:
@@ -178,9 +178,9 @@ class CheckpointIO(_Base):  # type: ignore[misc]
     """A plugin, ``Trainer(plugins=[CheckpointIO()])`` or ``Fabric(plugins=[CheckpointIO()])``, that saves and loads all
     checkpoints.
 
-    Lightning decides as always when to save, under which name, and what remains: ``ModelCheckpoint`` with ``monitor``,
-    ``save_top_k`` and ``save_last``, ``trainer.save_checkpoint``, ``fit(ckpt_path="last")``. What it calls
-    ``epoch=1-step=20.ckpt`` is a directory with one step, which is opened by that path. A step has
+    As always, Lightning decides when to save, under which name, and which checkpoints to keep: ``ModelCheckpoint`` with
+    ``monitor``, ``save_top_k`` and ``save_last``, ``trainer.save_checkpoint`` and ``fit(ckpt_path="last")`` work. What
+    Lightning calls ``epoch=1-step=20.ckpt`` is a directory with one step, which is opened by that path. A step has
     ``/model/<parameter>``, ``/optimizer/<moment>/<parameter>``, for further optimizers ``/optimizer_1`` and so on, and
     everything else in the section "lightning". For Fabric's dictionaries, the state dicts of modules and optimizers are
     sections with the caller's keys; the step's number is "global_step" or "step", or the last number in the path.
@@ -198,7 +198,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         options: options for saves; see :func:`libdcp.save`.
 
     Raises:
-        ValueError: when a Trainer or Fabric is made whose strategy does not save through plugins: DeepSpeed, XLA.
+        ValueError: when a Trainer or Fabric is made with a strategy that does not save through plugins: DeepSpeed, XLA.
     """
 
     def __init__(self, *, save_async: bool = False, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> None:
@@ -268,7 +268,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
                 target.publish()
 
     def load_checkpoint(self, path: Path, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Returns the dictionary that was saved. Each rank reads it alone, completely, onto the CPU.
+        """Returns the dictionary that was saved. Each rank reads the whole dictionary by itself, onto the CPU.
 
         Args:
             path: the path of a checkpoint, of a step's folder, or of one of Lightning's own files.
@@ -312,7 +312,7 @@ def _published(target: _Target | None) -> Iterator[None]:
 
 def _publish(target: _Target, saving: Saving) -> None:
     """Called once a save has ended."""
-    with contextlib.suppress(Error), _published(target):  # whoever waits for the save gets its failure
+    with contextlib.suppress(Error), _published(target):  # a caller that waits for the save gets its failure
         saving.result()
 
 
@@ -425,7 +425,7 @@ class _Sharded(_Plain):
         return checkpoint_of(read(path, only=f"/{REST}/*", as_torch=True))
 
     def place(self, path: Path) -> str:
-        """The path that the first rank has, once the last save is complete. Collective."""
+        """Waits until the last save is complete, and returns the path that the first rank passes. Collective."""
         self.io.wait()
         return given(self.strategy.broadcast(path), "path")
 
@@ -531,8 +531,8 @@ def _attach(given: Any, io: CheckpointIO, strategy: Any, plain: type[_Plain], sh
 
 
 def _property(own: Any, plain: type[_Plain], sharded: type[_Sharded]) -> property:
-    """A strategy's property for its plugin. That of Fabric's strategies that save shards raises an error for any
-    plugin."""
+    """A strategy's property for its plugin. In those of Fabric's strategies that save shards, Lightning's own property
+    raises an error for any plugin."""
     def get(strategy: Any) -> Any:
         found = strategy._checkpoint_io
         return found if isinstance(found, CheckpointIO) else own.fget(strategy)

@@ -1,15 +1,15 @@
-"""Megatron-Core's checkpoints, since version 0.16, with the sharded part in a step of libdcp::
+"""Checkpoints of Megatron-Core 0.16 and later, with the sharded part in a step of libdcp::
 
     import libdcp.megatron
     dist_checkpointing.save(sharded_state_dict, folder, sharded_strategy=libdcp.megatron.SaveStrategy())
     state = dist_checkpointing.load(sharded_state_dict, folder)
 
 The folder gets ``libdcp/step-00000100/state.h5``, where the number is the last one in the folder's name, such as
-iter_0000100, otherwise 0. It has a tensor ``/model/<key>`` for each key of a ShardedTensor, and, in "objects",
-the contents of the ShardedObjects' main replicas. None of this is pickled; common.pt, with what is not sharded, is
-written and read by Megatron itself, as always. A load finds the strategy by the folder's metadata.json, if this module
-is imported; it works on any number of ranks, and with any tensor and pipeline parallelism for which Megatron gives the
-same keys.
+iter_0000100, or 0 if the name has none. This file has a tensor ``/model/<key>`` for each key of a ShardedTensor, and,
+in "objects", the contents of the ShardedObjects' main replicas. None of this is pickled; common.pt, with what is not
+sharded, is written and read by Megatron itself, as always. A load finds the strategy by the folder's metadata.json, if
+this module is imported; it works on any number of ranks, and with any tensor and pipeline parallelism for which
+Megatron gives the same keys.
 
 Needs megatron-core; ``import libdcp`` does not.
 """
@@ -168,7 +168,7 @@ class LoadStrategy(_base.LoadShardedStrategy):  # type: ignore[misc]
             for key, entry in entries.items()}
 
     def load_sharded_metadata(self, checkpoint_dir: Any) -> dict[str, Any]:
-        """The same, and for each object a ShardedObject without data."""
+        """What :meth:`load_tensors_metadata` returns, and for each object a ShardedObject without data."""
         _, objects = _contents(store.step_path(*_place(checkpoint_dir)))
         return {**{key: _mapping.ShardedObject.empty_from_unique_key(key) for key in objects},
                 **self.load_tensors_metadata(checkpoint_dir)}

@@ -38,9 +38,9 @@ class PerRank:
             type. In both cases, a load replaces None, and an array with a different shape but the same number of
             dimensions, by a new array of the stored shape and type.
 
-    The checkpoint does not say whether an array was numpy's or torch's. If the value has no array in its place, like
-    None, the new array is numpy's if torch is not imported, or if all arrays of the state are numpy's and it contains
-    no object with a state dict; otherwise torch's.
+    The checkpoint does not say whether an array was numpy's or torch's. If there is no array to replace, for example
+    because the value is None, the new array is numpy's if torch is not imported, or if all arrays of the state are
+    numpy's and it contains no object with a state dict; otherwise the new array is torch's.
 
     Attributes:
         value: the given value, or the loaded one.
@@ -101,15 +101,15 @@ class Loader:
     determines the states. Without it, the states are converted if they show which samples the ranks have read.
 
     **torchdata's StatefulDataLoader**, including accelerate's, with a map-style dataset: the epoch continues in its
-    order. The samples that all ranks have read are the first ones of this order, p samples, and rank r of n continues
-    where it would be if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining
-    sample comes once, apart from the sampler's own padding at the epoch's end. If n does not divide p, up to n - 1 of
-    the last samples that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over
-    stays over. The size of batches and the number of workers may differ from before. Samplers may be
-    DistributedSampler, torchdata's StatefulDistributedSampler, and the loader's own, with and without ``shuffle``, if
-    all ranks read the same samples. A ``batch_sampler`` may be torch's BatchSampler or what accelerate makes; these
-    count batches, so fewer samples than n batches come again. Other samplers are accepted at the beginning and the end
-    of an epoch.
+    order. The ranks together have read the first p samples of this order, and rank r of n continues where it would be
+    if the epoch had begun on n ranks and each of them had read p // n samples. So each remaining sample comes once,
+    apart from the sampler's own padding at the epoch's end. If n does not divide p, up to n - 1 of the last samples
+    that were read come again, which keeps the ranks' numbers of batches equal. An epoch that was over stays over. The
+    size of batches and the number of workers may differ from before. The sampler can be a DistributedSampler,
+    torchdata's StatefulDistributedSampler or, if all ranks read the same samples, the loader's own, with or without
+    ``shuffle``. A ``batch_sampler`` can be torch's BatchSampler or what accelerate makes; these count batches, so more
+    samples can come again, but fewer than n batches. Other samplers are accepted at the beginning and the end of an
+    epoch.
 
     The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count the
     samples that it has yielded in the member "samples". With k workers on each of n ranks, worker w on rank r must read
@@ -117,9 +117,9 @@ class Loader:
     must have been saved when all workers had yielded the same number of batches.
 
     **Any other loader**: the states must give the number of samples that each rank has read, in their member "samples",
-    and must be equal otherwise: then the samples that all ranks have read are the first ones of an order in which rank
-    r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of these that are its
-    own.
+    and must be equal otherwise. The samples that the ranks together have read are then taken to be the first ones of an
+    order in which rank r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number
+    of those first samples that are its own.
 
     Other states are refused.
 
@@ -127,9 +127,9 @@ class Loader:
         loader: an object with ``state_dict()``, which a checkpoint must be able to represent, and
             ``load_state_dict()``.
         room: the most bytes of a state as JSON, without its tensors; the same on all ranks.
-        reshard: called on each rank by a load on a different number of ranks, with the states of all ranks that saved,
-            in the order of ranks, this rank's number and the number of ranks now; returns this rank's state. An
-            exception ends the load on all ranks.
+        reshard: called on each rank by a load on a different number of ranks. Its arguments are the list of the states
+            of all ranks that saved, in the order of ranks; this rank's number; and the present number of ranks. It
+            returns this rank's state. An exception ends the load on all ranks.
     """
 
     hook = "libdcp.Loader(loader, reshard=function)"  # what an error recommends
@@ -198,7 +198,7 @@ class Loader:
         of_program(lambda: self.loader.load_state_dict(dict(state)))
 
     def _is_resized(self, positions: list[Any], size: int) -> bool:
-        """Whether a different number of ranks saved, or the samples were divided among a different number of them."""
+        """Whether a different number of ranks saved, or the samples were divided among a different number of ranks."""
         shares = positions[0] and _positions.shares(self._source)
         return len(positions) != size or bool(shares and shares != positions[0]["shares"])
 
@@ -233,7 +233,7 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
         raise e.saying(f"{name}: a loader's state: {e}") from None
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):  # its checksum is right, so this is no damage, for which a load would fall back
+    if not isinstance(found, dict):  # its checksum is right, so this is not damage, for which a load would fall back
         raise Error(f"{name}: a loader's state that is no JSON object", status=Status.UNSUPPORTED, tensor=name)
     return found
 
@@ -250,9 +250,9 @@ def _numpy_words() -> npt.NDArray[np.float64]:
 
 
 def random_state() -> dict[str, PerRank]:
-    """The generators of ``random``, of ``numpy.random``, and, if torch is imported, of torch's CPU and, if it is used,
-    of this process's GPU: a section to save with a state, and to load into; after a load, call
-    :func:`set_random_state`."""
+    """The states of the generators of ``random``, of ``numpy.random`` and, if torch is imported, of torch: the one for
+    the CPU and, if the process uses a GPU, the one for that GPU. The result is a section to save with a state, and to
+    load into; after a load, call :func:`set_random_state`."""
     found = {"python": PerRank(_python_words()), "numpy": PerRank(_numpy_words())}
     torch = sys.modules.get("torch")
     if torch is not None:

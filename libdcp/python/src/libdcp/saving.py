@@ -60,7 +60,7 @@ class _Beginning:
 
 
 class Worker:
-    """A thread that makes one save after the other. The thread is started before the next save begins: a caller that
+    """A thread that makes one save after another. The thread is started before the next save begins: a caller that
     starts a thread must wait until the thread gets a processor, and saves keep processors busy. A program does not end
     while the thread works."""
 
@@ -80,8 +80,8 @@ class Worker:
 
     def start(self, work: Callable[[], None]) -> bool:
         """Returns False if no more threads can be started, or the interpreter is ending."""
-        turn = threading.Lock()  # the caller goes first; otherwise it would have to wait for the interpreter
-        left: list[bool] = []  # not empty: left to the caller, whatever the thread does later
+        turn = threading.Lock()  # the caller goes first; otherwise it would have to wait for the interpreter's lock
+        left: list[bool] = []  # not empty: the work is left to the caller, whatever the thread does later
 
         def run() -> None:
             self._thread = threading.get_ident()
@@ -101,16 +101,16 @@ class Worker:
         return not left
 
     def close(self) -> None:
-        """Returns once the thread has ended, unless it is this one."""
+        """Returns once the thread has ended; if the thread itself calls this, returns at once."""
         threads, self._threads = self._threads, None
         if threads and self.is_of_this_process:
             threads.shutdown(wait=self._thread != threading.get_ident())
 
 
 class _InFlight:
-    """The saves for which the program's end waits. A pool's threads have ended by then, but not those of the library,
-    which call the package's functions, and read memory that the interpreter is about to free; and some saves have no
-    thread."""
+    """The saves that the program waits for when it ends. By then, a pool's threads have ended, but the library's
+    threads have not: they call the package's functions, and read memory that the interpreter is about to free. And some
+    saves have no thread."""
 
     def __init__(self) -> None:
         self._savings: set[Saving] = set()
@@ -145,9 +145,9 @@ class _InFlight:
 
 
 class Saving(concurrent.futures.Future[Report]):
-    """A save in the background. With ``copy=False`` the state's memory must not change before :meth:`fence`.
+    """A save in the background. With ``copy=False``, the state's memory must not change before :meth:`fence` returns.
 
-    It is a future of its :class:`Report`. Each rank should call :meth:`wait`, or read the :meth:`result`; otherwise a
+    It is a future whose result is a :class:`Report`. Each rank should call :meth:`wait` or :meth:`result`; otherwise a
     store's next save and its close do so, and raise the save's failure, which is also logged. The next save raises it
     only after its own step was saved. A program that ends earlier waits for the save, even after
     ``destroy_process_group()``.
@@ -173,7 +173,7 @@ class Saving(concurrent.futures.Future[Report]):
                  close: Callable[[], None] | None = None, is_copied: bool = False) -> None:
         super().__init__()
         self._ends_alone = ends_alone
-        self._begin = begin  # kept alive: it has what the library calls
+        self._begin = begin  # kept alive: it refers to the functions that the library calls
         self._saved = state
         self._owns_saved = owns_state
         self._failures = failures
@@ -183,7 +183,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._worker = worker
         self._begun = _Beginning()
         # A signal handler may run while its own thread holds one of these locks.
-        self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
+        self._ending = _locks.lock()  # held by the thread that waits for the end, or at the fence
         self._alive = _locks.lock()  # held while the flight is used, since the end frees it
         self._freed = False  # the flight
         self._finisher = 0  # the thread that frees the flight
@@ -203,8 +203,8 @@ class Saving(concurrent.futures.Future[Report]):
         self._begin_here()
 
     def done(self) -> bool:
-        """Returns true if it has ended and its outcome is known. Does not use the future's lock: if a signal handler's
-        exception arrives while that lock is being acquired, it stays held forever."""
+        """Returns true if the save has ended and its outcome is known. Does not use the future's lock: if a signal
+        handler's exception arrives while that lock is being acquired, the lock stays held forever."""
         return self._state not in ("PENDING", "RUNNING")
 
     def fence(self) -> None:
@@ -334,7 +334,7 @@ class Saving(concurrent.futures.Future[Report]):
         return not self._freed and self._begun.exception() is None
 
     def _run(self) -> None:
-        """Begins the save, if that was not done, and returns only when it has ended: a program cannot end before
+        """Begins the save if it has not begun, and returns only when it has ended: a program cannot end before
         that."""
         self._begin_here()
         nap = 0.001
@@ -366,8 +366,8 @@ class Saving(concurrent.futures.Future[Report]):
             return not self._is_alive() or self._begun.result().progress() != 0
 
     def _finish(self) -> None:
-        """The first caller waits for the end and completes the future, outside of the locks, since callbacks may call
-        back."""
+        """The first caller waits for the end and completes the future, outside of the locks, since the future's
+        callbacks may call methods of this object."""
         while not self._has_ended():  # so that the flight is free for a caller that cancels
             if _signals.pending() is not None:
                 self.cancel()  # a call of the store that must end soon waits for this save

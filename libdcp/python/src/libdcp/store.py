@@ -70,7 +70,7 @@ class _Unclosed:
 
 class _Filling:
     """Lists of stores that save in the background, so their slower stores may still have to be filled. The program does
-    not end before they are: otherwise steps would be left incomplete, and the threads would call the package's
+    not end before they are filled: otherwise steps would be left incomplete, and the threads would call the package's
     functions while the interpreter is being freed."""
 
     def __init__(self) -> None:
@@ -101,9 +101,9 @@ class Store:
     of its methods, unless they say otherwise.
 
     Only one thread can use it at a time; others wait. Threads that open stores at the same time need a ``group`` each,
-    since ranks cannot know which of a group's stores belong together. A function that its save or load has called
-    cannot use it. An exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given
-    up; on other ranks it becomes a :class:`libdcp.Error` that names this rank.
+    since ranks cannot know which of a group's stores belong together. A function that a save or load of the store has
+    called cannot use the store. An exception of a signal handler, for example KeyboardInterrupt, is raised once the
+    call has given up; on other ranks it becomes a :class:`libdcp.Error` that names this rank.
 
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due. Slower ones that are due are then filled from its files in the
@@ -113,7 +113,7 @@ class Store:
     from its redundancy.
 
     Args:
-        directory: where the steps are; rank 0's value is used. Or stores, fastest first: :class:`Tier`.
+        directory: where the steps are; rank 0's value is used. Or a list of stores, fastest first: see :class:`Tier`.
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group if it is initialized,
             otherwise this process only. Calls wait for a missing rank as long as the torch group's timeout; up to five
             times as long if the rank dies while others connect to it by gloo, which they do when a store is opened, at
@@ -137,8 +137,8 @@ class Store:
         libdcp.Error: BUSY: another writer has it; IO: it cannot be written.
         ValueError: ``keep`` or a stripe is given with a list, whose stores have their own; or the directory is a URL.
 
-    A directory without steps that contains another program's checkpoints is accepted, since runs may store theirs side
-    by side; a warning says what is there, and how to convert it to a step.
+    A directory without steps that contains another program's checkpoints is accepted, since a run may keep both kinds
+    side by side; a warning says what is there, and how to convert it to a step.
     """
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
@@ -146,12 +146,12 @@ class Store:
                  keep_seconds: int = 0, keep_best: int = 0, keep_metric: str = "", keep_highest: bool = False,
                  on_published: OnPublished | None = None) -> None:
         self._saving_step = 0
-        self._told_late: BaseException | None = None  # a save's failure, as the next save's call has raised it
+        self._told_late: BaseException | None = None  # the failure of a save, in the form that the next save has raised
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
         self._unclosed: _Unclosed | None = None  # None: it is closed
-        self._is_of_one_save = False  # whose end closes the store
+        self._is_of_one_save = False  # if so, the end of that save closes the store
         self._worker = Worker()
-        self._calling: set[Saving] = set()  # for which on_published has not returned
+        self._calling: set[Saving] = set()  # the saves for which on_published has not returned
         self._published = Published(_checked.or_none_function("on_published", on_published))
         self._working = 0  # the thread that is inside the library, which may call functions of the program
         self._lock = _locks.lock()
@@ -208,12 +208,13 @@ class Store:
 
     def _report_quietly(self) -> None:
         """Calls on_published, unless this thread has the store: the function may wait for another thread that uses the
-        store, so the call that has the store reports once it has let it go."""
+        store, so a call that has the store reports after it has released the store."""
         if self._holder != threading.get_ident():
             self._published.report_quietly()
 
     def _await_published(self) -> None:
-        """Waits until the worker's thread has called on_published for the background save: that may use the store."""
+        """Waits until the worker's thread has called on_published for the background save: the function may use the
+        store."""
         saving = self._saving
         while saving in self._calling and saving.ends_alone and self._worker.is_of_this_process and (
                 not self._worker.is_this_thread) and _signals.pending() is None:
@@ -252,7 +253,7 @@ class Store:
 
     @contextlib.contextmanager
     def _hold(self) -> Iterator[None]:
-        """Inside it, this thread has the store, and other threads wait for it.
+        """A context in which this thread has the store, and other threads wait for it.
 
         Raises:
             RuntimeError: the caller is a function that a call of this store has called, so it would wait for itself.
@@ -280,8 +281,8 @@ class Store:
 
     @contextlib.contextmanager
     def _work(self) -> Iterator[BaseException | None]:
-        """Inside it, a call of the library can be made. First waits for the background save, calls on_published for its
-        step, which the call may remove, and yields its failure if that was not reported yet."""
+        """A context in which a call of the library can be made. First waits for the background save; calls on_published
+        for the saved step, which the call may remove; and yields the save's failure if that was not reported yet."""
         if not self._worker.is_of_this_process:
             raise Error("this process was forked from the one that opened the store: each process must open its own stores",
                         status=Status.STATE)
@@ -303,7 +304,7 @@ class Store:
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
         """Saves a step; see :func:`libdcp.save`. If an earlier asynchronous save has failed, and that was not reported
-        yet, raises its failure once this step is saved, with a message that also says so."""
+        yet, raises that failure once this step is saved; the message says that it was saved."""
         def made(earlier: BaseException | None) -> Report:
             self._laid_out = None
             report = _capi.ReportStruct()
@@ -481,8 +482,8 @@ class Store:
 
     def pin(self, step: int) -> Pin:
         """Keeps a step of a directory, whatever ``keep`` says, until the result is released; meanwhile :meth:`remove`
-        refuses it. Also works after the store was closed, and against other writers. Not collective: each rank pins for
-        itself. :class:`libdcp.Checkpoint` pins the step that it has open.
+        refuses to remove it. The pin outlasts the store's close, and other writers respect it, too. Not collective:
+        each rank pins for itself. :class:`libdcp.Checkpoint` pins the step that it has open.
 
         Raises:
             libdcp.Error: NOT_FOUND: there is no such step; UNSUPPORTED: the file system has no locks.
@@ -502,8 +503,8 @@ class Store:
 
     def _settle(self) -> BaseException | None:
         """Waits for the background save. Returns a failure that this rank has not reported yet, instead of raising it:
-        other ranks may already have reported the failure to their programs, and would then be without this rank in the
-        collective call that follows."""
+        other ranks may already have reported the failure to their programs, and would then wait in vain for this rank
+        in the collective call that follows."""
         self._check_open()
         saving, self._saving = self._saving, None
         if saving is None:
@@ -612,8 +613,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         keep, replace: see :class:`Store`.
         layout: "global", one HDF5 file; or "sharded", one file per rank.
         replicas: what to do if several ranks have the same elements of a tensor, or the same key of the state or of
-            ``json``, but with different values: "warn" logs it, and saves what the lowest rank has; "check" fails;
-            "trust" does not compare.
+            ``json``, but with different values: "warn" logs the difference, and saves what the lowest rank has; "check"
+            fails; "trust" does not compare.
         engine, shards, staging_bytes, make_room: as in ``dcp/save.h``.
         about: members of the step's about.json, which says who saved it, and when; not part of the state.
         progress: called now and then with the number of bytes done and the total; an exception ends the save on all
@@ -633,8 +634,8 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
     """Begins a save like :func:`save` and returns; a thread of the library does the work.
 
     The step is the state at the time of the call: the part that this rank writes is copied before the call returns,
-    whatever kinds of arrays it has. The result's ``wait()`` returns the report once the step is durable. For saves at
-    many steps a :class:`Store` is faster, since it keeps the plan and the memory of copies.
+    whatever kinds of arrays the state has. The result's ``wait()`` returns the report once the step is durable. For
+    saves at many steps, a :class:`Store` is faster, since it keeps the plan and the memory of copies.
 
     Args:
         copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
@@ -643,7 +644,7 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
             which the host's ranks share equally, within the limits of the system, control groups and resource limits.
             If more must be copied, or no thread can do the work, the call itself writes: it returns once the rest is in
             the copy, or everything is written.
-        options: as for :func:`save`; so are the other arguments.
+        options: these, and the other arguments, are those of :func:`save`.
     """
     store = None
     try:
@@ -667,23 +668,23 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
     """Fills the memory of a state's tensors from a checkpoint, on any number of ranks. Collective.
 
     Args:
-        path: a step's folder, or a directory of steps, which stands for the newest one.
+        path: a step's folder, or a directory of steps, whose newest step is loaded.
         state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping.
             Lists and other containers, counters, defaultdicts and empty mappings are replaced as a whole, by new ones.
             Objects get everything that was stored for them, as from torch.load. If their own state dicts lack a tensor
             at this time, or have it with another shape, it becomes a new array on the CPU, which is whole even if it
             was saved in shards. The same holds for tensors in lists and other containers. But a torch.nn.Module that
-            loads in the way of torch's own modules refuses tensors that it does not name, or whose shapes differ. For
-            an Enum, a dataclass, a named tuple or another user-defined class, the state must contain an instance, or
+            loads as torch's own modules do refuses tensors that it does not name, or whose shapes differ. For an Enum,
+            a dataclass, a named tuple or another user-defined class, the state must contain an instance, or
             :func:`libdcp.register` must have been called with the class; otherwise it is loaded as the plain value of
-            which it consists, with a warning. A rank loads the keys that it names.
+            which it consists, with a warning. Each rank loads the keys that its own state has.
         group: see :class:`Store`.
         step: the number of a step in that directory, to be loaded instead of the newest one.
         fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
             does.
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is not a tensor has a path, too, such
             as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
-        rename: maps names in the state to those in the checkpoint; a ``*`` in both represents the same text.
+        rename: maps names in the state to names in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of a different dtype are converted; without it, they are an error.
         strict: the checkpoint and all ranks' states together must have the same tensors and other values, nested
             members included: what only one of the two has is an error. But whole members of the checkpoint's JSON, such
@@ -692,8 +693,8 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             ``only``, what only the checkpoint has is never an error, and ``.unexpected`` contains the selected part of
             it. An optimizer keeps its ``param_groups`` if the checkpoint, like dcp-train's, has only tensors. If torch
             tensors share their memory, like tied weights, the checkpoint needs only one of them. If dcp-train saved the
-            checkpoint, an optimizer's ``step`` becomes the number of updates for each parameter whose moments the
-            checkpoint has.
+            checkpoint, an optimizer's ``step`` is set to the number of updates, for each parameter whose moments are in
+            the checkpoint.
         engine: as in ``dcp/save.h``.
         progress: called now and then with the number of bytes that have arrived and the total.
 

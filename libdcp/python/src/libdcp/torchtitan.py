@@ -46,7 +46,8 @@ _LEAST_ROOM = 4096
 
 
 def _to_json(value: Any) -> Any:
-    """Represents tuples, and keys that are not strings; JSON has neither, but the states of torchtitan's loaders do."""
+    """Represents tuples, and keys that are not strings: JSON has neither, but the states of torchtitan's loaders have
+    both."""
     if isinstance(value, tuple):
         return {_TUPLE: [_to_json(inner) for inner in value]}
     if isinstance(value, list):
@@ -210,9 +211,9 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     A step is ``<dump_folder>/<folder>/step-00000500``, with the tensors ``/model/<parameter>``,
     ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, one row per data-parallel rank; the rest is in its
     JSON, and nothing is pickled. A step loads on any number of ranks and with any parallelism. The data loader's state
-    loads on as many data-parallel ranks as have saved it. It also loads on a different number if it shows which samples
-    were read (:class:`libdcp.Loader`), or if the data loader has a method ``reshard(states, rank, size)`` that converts
-    it.
+    loads on the same number of data-parallel ranks as saved it. It also loads on a different number if it shows which
+    samples were read (:class:`libdcp.Loader`), or if the data loader has a method ``reshard(states, rank, size)`` that
+    converts it.
 
     Build it with :meth:`Config.build`, as torchtitan does; collective.
 
