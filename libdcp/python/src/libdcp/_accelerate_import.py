@@ -95,7 +95,7 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
     Args:
         files: the folder's files, which must stay open until the state is saved.
         parts: the files of each directory of torch.distributed.checkpoint in the folder; these must also stay open.
-        closing: is given the functions that close further files; these must also stay open.
+        closing: receives the functions that close further files, which must also stay open.
         left_out: called with the name of each file that is not converted, and the reason.
 
     Raises:
@@ -106,7 +106,7 @@ def state_in(files: Files, parts: list[Files], closing: contextlib.ExitStack, le
     for name in sorted(os.listdir(files.folder)):
         if match := _MODEL.fullmatch(name):
             section = "model" + (match[1] or match[2] or "")
-            if section in state:  # accelerate itself reads the safetensors, too
+            if section in state:  # accelerate itself prefers the safetensors, too
                 left_out(name, f"{section} is in another file of the folder, too")
             elif name.endswith(".safetensors"):
                 state[section] = _of_safetensors(os.path.join(files.folder, name), closing)

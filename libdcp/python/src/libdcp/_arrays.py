@@ -36,7 +36,7 @@ class Shard:
 
     Args:
         array: the part's elements: a numpy array, a torch tensor, or an object with ``__cuda_array_interface__``.
-        shape: of the whole tensor.
+        shape: the shape of the whole tensor.
         start: the index of the part's first element, one number per dimension.
 
     A rank that holds no part of a tensor passes an array without elements; for a scalar, one of shape (0,).
@@ -73,7 +73,7 @@ def described(piece: Piece) -> str:
 
 
 def described_piece(text: str) -> Piece:
-    """An empty piece of a tensor of which this rank holds nothing, from another rank's description."""
+    """An empty piece, made from another rank's description, of a tensor of which this rank holds nothing."""
     name, _, numbers = text.partition(" ")
     return empty_piece(_NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(",")))))
 
@@ -107,7 +107,7 @@ def new_array(like: Any, dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Returns true for a numpy array, or a tensor of torch's own type, so that a new one can replace it."""
+    """Returns true for a numpy array, or a tensor of torch's own type: a new array can replace such a value."""
     torch: Any = sys.modules.get("torch")
     return type(value) is np.ndarray or torch is not None and (type(value) is torch.Tensor or is_uninitialized(value))
 
@@ -120,7 +120,7 @@ def is_uninitialized(value: Any) -> bool:
 
 
 def torch_dtype(number: int) -> Any:
-    """The torch.dtype of a dtype's number."""
+    """The torch.dtype for a dtype's number."""
     name = next(name for name, found in TORCH.items() if _NUMBERS[found] == number)
     return getattr(sys.modules["torch"], name)
 
@@ -374,7 +374,7 @@ def _is_of_shards(tensor: Any) -> bool:
 
 
 def memory(value: Any) -> object:
-    """A value that is equal for torch tensors with the same elements in the same memory, on all ranks; None for
+    """A value that is equal for torch tensors that have the same elements in the same memory, on every rank; None for
     anything else."""
     if not is_torch_tensor(value) or _is_of_shards(value) or _lacks_memory(value):
         return None
@@ -402,7 +402,7 @@ def has_fill(value: Any) -> bool:
 
 
 def fill(value: Any, number: int) -> None:
-    """Sets all elements to that number."""
+    """Sets all elements to a number."""
     if isinstance(value, np.ndarray):
         value[...] = number
     else:

@@ -205,7 +205,7 @@ class Prepared:
         self._layout.refresh()
 
     def copy_first(self, options: _capi.SaveOptions, copy: bool, copy_bytes: int | None) -> None:
-        """Makes an asynchronous save copy what it reads before its call returns, unless the caller disables that."""
+        """Makes the call of an asynchronous save copy what the save reads, unless the caller disables that."""
         options.copy_bytes = self._try(lambda: _options.copy_bytes(copy, copy_bytes), 1)
 
     def copy_now(self, copy: Callable[[c.c_void_p], bool]) -> bool:
@@ -261,7 +261,7 @@ class Prepared:
         checkpoint for which the state has no place.
 
         Args:
-            paths: of the checkpoint's tensors.
+            paths: the paths of the checkpoint's tensors.
         """
         selected = _options.selects(options.get("only"))
         filled = {lookup.stored(path) for path in self._used_layout.paths()} if self._used_layout else set()
@@ -295,7 +295,7 @@ class Prepared:
             self._try(lambda: layout.refuse_mixed(written, step), None)
 
     def refuse_unmatched(self, rename: Mapping[str, str]) -> None:
-        """Collective, after :meth:`unite`.
+        """Called after :meth:`unite`. Collective.
 
         Raises:
             ValueError: on all ranks, if a name on the state's side of ``rename`` is not below any part of the state.
@@ -331,7 +331,7 @@ class Prepared:
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that all saves of the declared state share; None if the next save's may differ."""
+        """The layout that all saves of the declared state share; None if the next save may have another one."""
         return self._layout if self._state and self._state.stays and not self._owns else None
 
     def __enter__(self) -> Prepared:

@@ -95,7 +95,8 @@ class TiersStep(c.Structure):
 
 
 class Seldom(c.Structure):
-    """A ``stop`` function that is called only now and then, since it takes the interpreter from other computation."""
+    """A ``stop`` function that is called only now and then, since each call takes the interpreter from other
+    computation."""
 
     _fields_ = [("stop", STOP), ("ctx", c.c_void_p), ("seconds", c.c_double), ("asked", c.c_double)]
 

@@ -26,7 +26,7 @@ class _Used:
     """A group that the library uses.
 
     Attributes:
-        failed: the exceptions that it raised, and those that were derived from them.
+        failed: the exceptions that the group and its duplicates raised.
     """
 
     def __init__(self, group: _groups.Group, failed: list[BaseException]) -> None:

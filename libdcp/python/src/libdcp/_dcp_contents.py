@@ -1,4 +1,4 @@
-"""A checkpoint as torch.distributed.checkpoint sees it: the names there, and their metadata."""
+"""A checkpoint as torch.distributed.checkpoint sees it: the names that it uses, and their metadata."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class _Known(dict[str, Any]):
 
 
 class Stored:
-    """The names of a checkpoint's tensors and objects in a state dict, joined by dots.
+    """The names that a checkpoint's tensors and objects have in a state dict: keys joined by dots.
 
-    Those below ``/model`` are known both with and without the prefix "model.": so a model's own state dict can be
+    Names below ``/model`` are known both with and without the prefix "model.": so a model's own state dict can be
     loaded from a step that was saved as {"model": ...}, and vice versa.
 
     Attributes:
-        paths: of tensors, by name.
+        paths: the paths of tensors, by name.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:

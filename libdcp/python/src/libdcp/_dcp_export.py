@@ -93,7 +93,7 @@ class _Writer:
             self._metadata.TensorProperties(dtype=dtype), self._torch.Size(entry.shape), chunks))
 
     def _whole(self, value: Any) -> Any:
-        """An object with the arrays in it."""
+        """An object with its arrays in their places."""
         arrays = {at.path: self._array(at) for _, at in _dcp_nested.arrays_in(value, lambda v: type(v) is _dcp_nested.At)}
         return _dcp_nested.with_arrays(value, arrays)
 

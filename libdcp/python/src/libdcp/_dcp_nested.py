@@ -217,8 +217,8 @@ class Nested:
     """The state in a checkpoint.
 
     Args:
-        words: of the checkpoint's JSON.
-        paths: of its tensors.
+        words: the words of the checkpoint's JSON.
+        paths: the paths of its tensors.
 
     Attributes:
         state: nested, with an :class:`At` in each tensor's place.
@@ -258,7 +258,7 @@ class Nested:
 
 
 def nodes(value: Any, keys: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """All values below a value, and the value itself."""
+    """All values below a value, and, if it has keys, the value itself, with the keys that lead to them."""
     if keys:
         yield keys, value
     if isinstance(value, Mapping):

@@ -42,7 +42,7 @@ class Writer(StorageWriter):
     object that JSON cannot represent causes a TypeError there, which names the object's key.
 
     Attributes:
-        report: of the last save; None before the first.
+        report: the last save's report; None before the first save.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, keep: int = 0, replace: bool = False,

@@ -127,7 +127,7 @@ class _File:
 
 
 def _shapes(model: _File) -> list[dict[str, tuple[int, ...]]]:
-    """For each group of the optimizer, the shapes of the parameters by name, in the order of their elements."""
+    """For each group of the optimizer, the shapes of the parameters by name, in the flat array's order."""
     groups = model.get("param_shapes")
     found = []
     for group in groups if isinstance(groups, list) else [groups]:
@@ -181,8 +181,7 @@ def _by_shares(shapes: dict[str, tuple[int, ...]], arrays: list[list[Source]]) -
 
 
 def _slice(arrays: list[Source], start: int, count: int) -> Iterator[_Part]:
-    """The parts that contain ``count`` elements, from ``start`` on, of arrays each of which continues the previous
-    one."""
+    """The ``count`` elements from ``start`` on, in one part per array; each array continues the previous one."""
     at = 0
     for array in arrays:
         n = prod(array.shape)
@@ -258,7 +257,7 @@ class _Zero:
                 return
 
     def weights(self) -> dict[str, Any]:
-        """With ZeRO 3, the files have no weights other than the optimizer's."""
+        """The model's weights. With ZeRO 3, these are the optimizer's, since the files have no others."""
         model = self._models[0]
         weights: dict[str, Any] = model.value("module")
         if not self.is_3:
@@ -318,7 +317,7 @@ def _closing(files: Files, source: Source) -> Source:
 
 
 def _in_shape(source: Source, shape: tuple[int, ...]) -> Source:
-    """ds_to_universal.py writes flat arrays for ZeRO 3."""
+    """Gives a parameter its shape: ds_to_universal.py writes flat arrays for ZeRO 3."""
     if prod(shape) != prod(source.shape):
         return source
     boxes = [Box((0,) * len(shape), shape, box.read) for box in source.boxes]

@@ -11,7 +11,7 @@ _made: dict[tuple[int, int], c.c_void_p] = {}  # by number and stream; never fre
 
 
 def _stream(number: int) -> int:
-    """The stream on which torch launches; 0, the default stream, in programs without torch."""
+    """The stream on which torch launches kernels; 0, the default stream, in programs without torch."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
@@ -34,5 +34,5 @@ def device(number: int) -> c.c_void_p:
 
 
 def stand_in(number: int, handle: c.c_void_p) -> None:
-    """After this call, ``handle``, a dcp_device of the caller's, copies for GPU ``number``."""
+    """After this call, ``handle``, a dcp_device that the caller made, copies for GPU ``number``."""
     _made[number, 0] = handle

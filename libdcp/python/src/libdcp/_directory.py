@@ -111,7 +111,7 @@ def _newest_first(comm: Comm, path: str) -> list[int]:
     """The complete steps that rank 0 sees; empty if it cannot read the directory."""
     found: list[int] = []
     if comm.rank == 0:
-        with contextlib.suppress(Error):  # opening the newest one reports why
+        with contextlib.suppress(Error):  # the attempt to open the newest step reports why
             found = steps(path)[::-1]
     return comm.numbers(found)
 

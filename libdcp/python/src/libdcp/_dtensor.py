@@ -62,7 +62,7 @@ def _runs(shape: tuple[int, ...], placements: tuple[Any, ...], mesh: Any, name: 
 class _Layout(NamedTuple):
     """What this rank holds of a DTensor."""
 
-    held: tuple[int, ...] | None  # the local tensor's shape; None: nothing, whatever that tensor contains
+    held: tuple[int, ...] | None  # the local tensor's shape; None: it holds nothing, whatever that tensor contains
     starts: tuple[Box, ...]  # per box and dimension: start in the local tensor, start in the whole, length
 
 

@@ -68,7 +68,7 @@ def _connection() -> Any:
 
 
 class TorchGroup:
-    """Uses its own gloo groups of some ranks of torch.distributed's default group, whatever that group's backend.
+    """Uses its own gloo groups of some ranks of torch.distributed's default group, whatever that group's backend is.
 
     They are not in torch's list of groups. new_group names groups by that list, so it would wait forever if ranks have
     been in different numbers of groups; and it must be called by all ranks, or later calls would wait forever.
@@ -95,7 +95,7 @@ class TorchGroup:
         self._group, self._pairs = self._make("group"), self._make("pairs")
 
     def _count(self, name: str) -> str:
-        """Returns a new name: the nth time that this rank passes the given one, counted in torch's store."""
+        """Returns a new name, by adding how often this rank has passed the given one, as counted in torch's store."""
         count = self._dist.distributed_c10d._get_default_store().add(f"{name}/made/{self.rank}", 1)
         return f"{name}/{count}"
 

@@ -58,7 +58,7 @@ def config_of(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """config.json: the model's configuration, with the keys that transformers requires.
 
     Args:
-        dtype: of the model's tensors, such as "F32".
+        dtype: the type of the model's tensors, such as "F32".
     """
     made = dict(config)
     architecture = _ARCHITECTURES.get(str(config.get("model_type")))

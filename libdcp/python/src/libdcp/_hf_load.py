@@ -165,7 +165,7 @@ class _Loading:
                 _put(piece, start, _converted(bits, self._folder.tensors[source].dtype, piece.dtype))
 
     def give_back(self) -> None:
-        """Passes to each object its state dict, whose tensors were loaded in place."""
+        """Passes each object its state dict, whose tensors were loaded in place."""
         for found in self._flat.objects.values():
             if not _lacking.is_module(found.value):  # a module's state dict has the module's own tensors
                 found.value.load_state_dict(found.given)

@@ -29,7 +29,7 @@ def _leading(names: Collection[str]) -> str:
 
 
 def unwrapper(names: Collection[str]) -> Callable[[str], str]:
-    """A function that removes from a name of a model what wrappers have added.
+    """A function that strips a name in a model of the parts that wrappers have added.
 
     Args:
         names: all names of the model.

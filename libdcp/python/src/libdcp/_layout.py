@@ -107,7 +107,7 @@ class Layout:
         self._rank, self._size, self._stored = rank, size, stored
         self._unnamed = unnamed
         self._own: list[_Own] = []
-        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that are set to a number
+        self._counts: list[tuple[str, Any, int]] = []  # tensors that a load sets to a number, after their paths
         self._described: dict[str, _arrays.Piece] = {}  # a piece of each tensor, by path
         self._mark: int | None = None  # a number that is equal for equal paths, types and shapes
         self._reserved: Keys | None = None  # the keys of a tensor in a section that callers may not use
@@ -118,7 +118,7 @@ class Layout:
         self._places = _arrays.Places([])
         self._reshaped: object | None = None  # one of the reshaped tensors
         self._storages: list[Any] = []  # of the owners of memory
-        self._torches: tuple[list[str], list[Any]] = [], []  # all torch tensors, after their paths
+        self._torches: tuple[list[str], list[Any]] = [], []  # the paths of all torch tensors, and these tensors
         self.handle, self._reference = _owned.make(self)
         try:
             self._add_all(rows, n_fixed)

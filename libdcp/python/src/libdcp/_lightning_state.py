@@ -2,8 +2,7 @@
 
 In a Trainer's dictionary, "state_dict" becomes the section "model", the "optimizer_states" become "optimizer",
 "optimizer_1" and so on. In Fabric's dictionary, the state dicts of modules and optimizers become sections with the
-caller's keys.
-Everything else is in the section "lightning".
+caller's keys. Everything else is in the section "lightning".
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LOST: Any = object()
 @_words.register
 @dataclass
 class Scalar:
-    """A torch tensor without dimensions, as JSON: Lightning has many, such as metrics, under keys that are paths."""
+    """A torch tensor without dimensions, as JSON: Lightning has many, such as metrics, whose keys are file paths."""
 
     dtype: str
     value: Any
@@ -73,7 +72,7 @@ def _items(value: Mapping[Any, Any], name: str, lost: list[str]) -> dict[Any, An
 
 
 def _restored(value: Any) -> Any:
-    """What was given to :func:`_kept`."""
+    """The value from which :func:`_kept` made this one."""
     if isinstance(value, Scalar):
         return torch.tensor(value.value, dtype=getattr(torch, value.dtype))
     if type(value) is dict:

@@ -62,7 +62,7 @@ _MOST = 1024  # bytes
 
 
 def may_be_fine(path: str) -> bool:
-    """Returns true if the library certainly accepts it as a tensor's path. Returns false for long paths, even if their
+    """Returns true if the library certainly accepts the path for a tensor. Returns false for long paths, even if their
     bytes are within the limit."""
     return len(path) * 4 <= _MOST and _DOUBTFUL.search(path) is None
 

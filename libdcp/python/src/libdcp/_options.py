@@ -62,7 +62,7 @@ class Report:
     """The size of a save or load, and how long its parts took, in seconds on this rank.
 
     Attributes:
-        bytes: of all ranks' tensors.
+        bytes: the size of all ranks' tensors.
         cloned_bytes: the part of these that was not written, but shared with the last step's file.
         unchanged: the number of tensors with the same bytes as in the store's previous save.
         slow_rank: the rank for which all others waited; None if none was slow.

@@ -106,8 +106,9 @@ def sync_folder(path: str) -> None:
 @contextlib.contextmanager
 def published(folder: str) -> Iterator[str]:
     """Makes a folder that gets its name at the end of the block, once it is complete and durable, and is removed if the
-    block raises. If the process is killed, the folder remains as ``.tmp-NAME-`` and 12 random hexadecimal digits, which
-    no other export uses; process ids would not do, since hosts that share a file system can have equal ones.
+    block raises an exception. If the process is killed, the folder remains as ``.tmp-NAME-`` and 12 random hexadecimal
+    digits, which no other export uses; process ids would not do, since processes on hosts that share a file system can
+    have equal ones.
 
     Args:
         folder: its absolute path, at which there may be an empty folder.

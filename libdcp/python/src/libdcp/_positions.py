@@ -268,8 +268,8 @@ def resharded(loader: Any, states: Sequence[State], positions: Sequence[State | 
     """A StatefulDataLoader's state on rank ``rank`` of ``size``.
 
     Args:
-        states: of all ranks that saved.
-        positions: theirs, see :func:`position`.
+        states: the states of all ranks that saved.
+        positions: the positions of these ranks: see :func:`position`.
 
     Raises:
         Unmapped: they cannot be converted.

@@ -43,7 +43,7 @@ class _IntoState(Decoder):
     def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any], stored: Lookup, new: New) -> None:
         super().__init__(stored.words.is_tagged, classes)
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
-        self.owns: list[tuple[PerRank, bool, Any]] = []  # whether there was something for this rank, and what
+        self.owns: list[tuple[PerRank, bool, Any]] = []  # a value, whether something was saved for it, and what
         self.in_object = False
         self._is_whole = False  # what is decoded is new, and is complete, whatever part of it other ranks name
 
@@ -203,7 +203,7 @@ class Renamed:
     Args:
         stored_path: returns the path in the checkpoint for a path in the state.
         stored: the checkpoint's words.
-        decoder: for keys.
+        decoder: decodes keys.
     """
 
     def __init__(self, stored_path: Callable[[str], str], stored: Stored, decoder: Decoder) -> None:
@@ -269,7 +269,7 @@ def _remove(members: Any, keys: Trail, named: Mapping[str, Any]) -> None:
 
 
 def _delete(members: Any, key: Any, value: Any) -> None:
-    """Deletes an item, and the attribute that mirrors it, as the decoder has set them: without the class's methods."""
+    """Deletes an item, and the attribute that mirrors it, as the decoder sets them: without the class's methods."""
     if isinstance(members, collections.UserDict):
         del members.data[key]
         return
@@ -290,7 +290,7 @@ class Restoring:
     """What a load changes in a state besides its tensors. Nothing is changed before :meth:`put`.
 
     Args:
-        state: the caller's.
+        state: the caller's state.
         flat: the flattened state.
         stored: the checkpoint.
         selects: returns true for a path in the state if what it names is loaded.
@@ -345,7 +345,7 @@ class Restoring:
         """Removes from ``unexpected``, and from what is put into empty mappings, what another rank's state names.
 
         Args:
-            claims: of all ranks.
+            claims: the claims of all ranks.
         """
         self._named = set(claims["named"])
         self.unexpected = [keys for keys in self.unexpected if not any(
@@ -492,7 +492,7 @@ class Restoring:
         unmade = [row for row in self._flat.unmade if row.keys[:len(keys)] == keys]
         self.missing += [row.keys for row in unmade if self._selects(row.path) and self._lookup.shape(row.path) is None]
         own = {row.path: row.value for row in (*found.rows, *unmade)}
-        others = {row.path for row in self._flat.rows}  # the state's own top level may have paths of an object "model"
+        others = {row.path for row in self._flat.rows}  # those at the top level look like those in an object "model"
         made: dict[Any, Any] = {}
         of_torch = is_module(found.value)
         for name, path in self._lookup.told(keys):

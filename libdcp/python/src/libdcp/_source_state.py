@@ -57,8 +57,8 @@ def save(directory: Path, step: int, nested: Mapping[Any, Any], progress: Progre
     """Makes a step of a state.
 
     Args:
-        directory: of the steps.
-        step: its number; there must be no such step.
+        directory: the directory of the steps.
+        step: the new step's number; there must be no such step.
         nested: the state, with the results of :func:`source_in` as tensors; :class:`libdcp._words.Absent` members are
             left out.
 

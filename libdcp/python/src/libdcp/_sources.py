@@ -33,7 +33,7 @@ class Source:
 
     Args:
         dtype: as named in the file, such as "F32".
-        shape: of the whole tensor.
+        shape: the shape of the whole tensor.
         boxes: disjoint, and covering the tensor; empty if it has no elements.
     """
 

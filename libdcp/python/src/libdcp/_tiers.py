@@ -23,8 +23,8 @@ from .errors import Error, Status, has_status, is_about_step, text_of
 
 @dataclass(frozen=True)
 class Tier:
-    """One directory of a list, such as memory for every step, a disk for some steps, the shared file system for few.
-    All attributes except path and domain must be the same on all ranks.
+    """One directory of a list, such as memory for every step, a disk for some steps, and the shared file system for a
+    few. All attributes except path and domain must be the same on all ranks.
 
     Attributes:
         path: for a private one, "{rank}" represents this rank's number, "{host}" its host's name (DCP_HOST, if
@@ -216,7 +216,7 @@ class Tiers:
             return True  # with this status, the library tries no further steps
         try:
             return self._comm.all(is_about_step(failure))
-        except BaseException:  # the group has failed, which the library will find, too
+        except BaseException:  # the group has failed, which the library will notice, too
             return False
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:

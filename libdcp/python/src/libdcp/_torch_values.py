@@ -23,7 +23,7 @@ Skip = Callable[[str, str], None]  # arguments: a value's name, and the reason
 
 _MAX_PICKLE = 256 << 20
 _CHARACTERS = 32 << 20  # of names, numbers and texts
-_EACH = 16  # for any value, since each takes time
+_EACH = 16  # the cost of any value, since each takes time
 _MAX_DEPTH = 64
 _MAX_BITS = 4096
 _MOST_COPIES = 64  # of a file's bytes: expanded tensors, and several names for one storage
@@ -76,10 +76,11 @@ class Values:
         return self._archive.value(None, self._limit)
 
     def value(self, made: Any, keys: tuple[Any, ...] = ()) -> Any:
-        """A value of dictionaries, lists, numbers, texts and so on, with a :class:`libdcp._arrays.Shard` for each tensor.
+        """A value that consists of dictionaries, lists, numbers, texts and so on, with a :class:`libdcp._arrays.Shard`
+        for each tensor.
 
         Args:
-            keys: that lead to it.
+            keys: the keys that lead to it.
 
         Raises:
             libdcp.Error: UNSUPPORTED: a value that a step cannot store, named by its keys; CORRUPT: the file is damaged.

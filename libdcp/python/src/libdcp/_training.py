@@ -93,7 +93,7 @@ class Steps:
         given: the store, or its directory, or a list of stores.
         save_async: saves continue in the background.
         copy_bytes: see :func:`libdcp.save_async`.
-        options: of saves.
+        options: options for saves.
     """
 
     def __init__(self, given: Store | Path | Sequence[Tier], save_async: bool, copy_bytes: int | None,

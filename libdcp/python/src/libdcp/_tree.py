@@ -68,7 +68,7 @@ def _state_dict(value: Any, keys: Trail) -> Any:
 
 
 class Own(NamedTuple):
-    """What must be known about what each rank has separately.
+    """What :class:`Flat` must know about the values that each rank has separately.
 
     Attributes:
         rank: this rank.
@@ -154,7 +154,7 @@ class Flat(_words.Encoder):
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
         known: from earlier calls for the same state.
-        own: what must be known about what each rank has separately.
+        own: see :class:`Own`.
 
     Attributes:
         owns: what each rank has separately, except rows of tensors.
@@ -162,7 +162,7 @@ class Flat(_words.Encoder):
         object_rows: the rows of objects' state dicts.
         unmade: the rows of objects' tensors that have no memory yet, if the state is loaded into.
         objects: objects with a state dict, by the keys that lead to them.
-        words: of what is not a tensor, by key: a mapping shaped like the state.
+        words: the words of what is not a tensor, by key: a mapping shaped like the state.
         tops: the names of tensors at the top level, which ``words`` does not contain.
         has_model: there are also tensors in the section "model".
 
@@ -414,7 +414,7 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
     """The members of the checkpoint's JSON that contain the words.
 
     Args:
-        words, tops, has_model: of a :class:`Flat`, or of all ranks together.
+        words, tops, has_model: see :class:`Flat`; those of one state, or of all ranks together.
     """
     is_flat = bool(tops) and not has_model
     if not is_flat and tops:
@@ -444,8 +444,8 @@ def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
     """The members that contain the united words of several ranks.
 
     Args:
-        words: as JSON; NOTHING if there are none.
-        paths: of all ranks' tensors.
+        words: the words, as JSON; NOTHING if there are none.
+        paths: the paths of all ranks' tensors.
     """
     if words is NOTHING:
         return {}
@@ -509,7 +509,7 @@ class Stored:
 
     Attributes:
         members: the JSON as plain values.
-        words: of what is not a tensor in the state; None if there are none.
+        words: the words of what is not a tensor in the state; None if there are none.
         is_tagged: the words have tags where needed; otherwise an older version, without tags, wrote them.
         is_flat: the tensors of the section "model" were at the state's top level.
     """
@@ -542,7 +542,7 @@ class Stored:
         """The members of a word that is a mapping; None if it is not.
 
         Args:
-            decoder: for their keys.
+            decoder: decodes their keys.
         """
         if type(word) is not dict or _words.is_number(word):
             return None

@@ -139,8 +139,8 @@ def _options(group: dict[str, Any]) -> str:
 
 @dataclass
 class _Union:
-    """The union of words by their mappings' keys. Lists of equal length are united item by item, and optimizers' groups
-    by their options for the parameters; for everything else the lowest rank's value is used.
+    """The union of words by their mappings' keys. Lists of equal length are united item by item, and optimizers'
+    parameter groups by their options; for everything else, the lowest rank's value is used.
 
     Attributes:
         value: the union; it reuses the first rank's value.
@@ -237,8 +237,9 @@ class Difference:
     """A difference between ranks at one sequence of keys.
 
     Attributes:
-        keys: that lead to it.
-        values: as JSON, each with the ranks that have it; the first one is used. Ranks without a value are not named.
+        keys: the keys that lead to it.
+        values: the values, as JSON, each with the ranks that have it; the first one is used. Ranks without a value are
+            not named.
     """
 
     keys: Keys

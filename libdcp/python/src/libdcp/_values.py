@@ -70,7 +70,7 @@ def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
     """The union as the checkpoint's JSON, on rank 0.
 
     Args:
-        paths: of all ranks' tensors.
+        paths: the paths of all ranks' tensors.
     """
     members, names = part.united[_JSON], list(paths)
     words = members.pop(_names.OBJECTS, NOTHING)

@@ -151,7 +151,7 @@ def _in_order(words: Iterable[Any]) -> list[Any]:
 
 
 def is_text(value: str) -> bool:
-    """Returns true if a JSON text, or a name, can contain it: it has neither NUL nor surrogates, which UTF-8 lacks."""
+    """Returns true if JSON, or a name, can contain the text: it has neither NUL nor surrogates, which UTF-8 lacks."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -196,7 +196,7 @@ def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple
 
 
 def is_number(word: Any) -> bool:
-    """Returns true if it represents a float that JSON lacks."""
+    """Returns true if the word represents a float that JSON lacks."""
     return type(word) is dict and len(word) == 1 and word.get(FLOAT) in _NOT_FINITE
 
 
@@ -214,13 +214,13 @@ class Encoder:
     """Makes words from values. Subclasses define the words of tensors and of objects with a state dict.
 
     Attributes:
-        classes: of the values, by name, as far as tags name them.
+        classes: the classes of the values, by name, as far as tags name them.
     """
 
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}
         self._depth = 0
-        self._within = 0  # the containers around a value that are not mappings of names
+        self._within = 0  # the number of containers around a value that are not mappings of names
         self._in_sets = 0
         self._kinds = self._exact()  # a method for each type; others are added when they occur
 
@@ -237,7 +237,7 @@ class Encoder:
         return method(value, keys)
 
     def method_of(self, value: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
-        """The method that makes words from values of the type that this value has."""
+        """The method that makes words from values of this value's type."""
         kind = type(value)
         if isinstance(value, enum.Enum):
             return self._enum

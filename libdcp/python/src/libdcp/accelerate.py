@@ -165,7 +165,7 @@ def _number(path: str) -> int:
 
 
 def _is_own(path: str) -> bool:
-    """Whether accelerate has written it."""
+    """Whether accelerate has written the folder."""
     return os.path.isfile(os.path.join(os.path.expanduser(path), "random_states_0.pkl"))
 
 

@@ -66,7 +66,7 @@ class _Opened:
             self.comm.close()
 
 
-_PART_BYTES = 32 << 20  # parts of a read, between which signals are handled
+_PART_BYTES = 32 << 20  # in each part of a read; signals are handled between the parts
 
 
 def parts_of(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:

@@ -13,8 +13,7 @@ pickled.
 **Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
 ``step-00000120``) means that step of the folder before it; a save always names it ``step-00000120``. Any other path is
 a directory of steps, in which a save writes the step after the newest one (the first is 0), and a load reads the newest
-one.
-A ``checkpoint_id`` is a path of the same form that replaces the adapter's own; one without a folder (``step-120``,
+one. A ``checkpoint_id`` is a path of the same form that replaces the adapter's own; one without a folder (``step-120``,
 ``120``) is a step in the adapter's directory.
 
 **Planning.** With torch's own planner, neither plans nor metadata are gathered on one rank: each rank returns an empty

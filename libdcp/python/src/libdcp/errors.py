@@ -31,7 +31,7 @@ class Status(enum.IntEnum):
 
 
 def status_of(error: BaseException) -> Status:
-    """The status that other ranks get."""
+    """The status that the other ranks get for an exception."""
     if isinstance(error, Error):
         return error.status
     return Status.IO if isinstance(error, Exception) else Status.CANCELLED
@@ -47,7 +47,7 @@ class Error(Exception):
         path: the file or folder concerned, or "".
         tensor: the tensor's path in the checkpoint, such as "/model/a.weight", or "".
         offset: the position in the file, or None.
-        errno: of the system call that failed, or 0.
+        errno: the errno of the system call that failed, or 0.
     """
 
     _is_of_program = False  # see of_program

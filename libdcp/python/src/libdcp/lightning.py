@@ -122,7 +122,7 @@ def _hidden(path: str, what: str) -> str:
 
 
 def _remove_unfinished(folder: str) -> None:
-    """Removes what killed programs have left in a folder, but not what others are writing."""
+    """Removes what killed programs have left in a folder, but not what other programs are writing."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if name.startswith(".") and name.endswith(".new") and os.path.isfile(os.path.join(path, ".lock")):
@@ -170,7 +170,7 @@ def _remove(path: str) -> None:
 
 
 def _is_own(path: str) -> bool:
-    """Whether Lightning, or torch.save, has written it."""
+    """Whether Lightning, or torch.save, has written what is at the path."""
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "meta.pt"))
 
 

@@ -27,8 +27,8 @@ _PAGE = 4096
 
 
 class PerRank:
-    """A value that each rank has separately: anything that a state can contain. On a load, on any number of ranks, rank
-    r gets what rank r has saved; a rank that the saving run did not have keeps its value.
+    """A value that each rank has separately: anything that a state can contain. A load, on any number of ranks, gives
+    rank r what rank r has saved; a rank that the saving run did not have keeps its value.
 
     Args:
         value: an array with the same shape and type on all ranks becomes a tensor in the checkpoint with one row per
@@ -97,8 +97,9 @@ class Loader:
     """A data loader with its own state on each rank. The state is saved as JSON, with its types, and with small
     tensors, such as a generator's state; a load gives it back to the loader.
 
-    On as many ranks as it was saved on, each rank gets its state back. On a different number of ranks, ``reshard``
-    determines the states. Without it, the states are converted if they show which samples the ranks have read.
+    If as many ranks load the state as saved it, each rank gets its state back. On a different number of ranks,
+    ``reshard`` determines the states. Without it, the states are converted if they show which samples the ranks have
+    read.
 
     **torchdata's StatefulDataLoader**, including accelerate's, with a map-style dataset: the epoch continues in its
     order. The ranks together have read the first p samples of this order, and rank r of n continues where it would be
@@ -111,8 +112,8 @@ class Loader:
     samples can come again, but fewer than n batches. Other samplers are accepted at the beginning and the end of an
     epoch.
 
-    The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count the
-    samples that it has yielded in the member "samples". With k workers on each of n ranks, worker w on rank r must read
+    The same loader with an iterable dataset: the ``state_dict()`` of the dataset or of its iterator must count, in its
+    member "samples", the samples that were yielded. With k workers on each of n ranks, worker w on rank r must read
     samples i, i + n k, i + 2 n k and so on of an order, where i = r k + w; the count is converted. If k > 1, the step
     must have been saved when all workers had yielded the same number of batches.
 

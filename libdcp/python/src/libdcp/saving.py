@@ -158,13 +158,13 @@ class Saving(concurrent.futures.Future[Report]):
         ends_alone: a thread waits for the save and completes the future; otherwise the first caller that needs the
             result does, or the store's next call.
         state: what is saved.
-        owns_state: close the state at the end.
-        failures: of the functions that the library calls.
+        owns_state: whether to close the state at the end.
+        failures: the exceptions of the functions that the library calls.
         worker: its thread does the work in the background.
         hold: returns a context manager, inside which this thread has the store; None: this thread always has it.
         close: called once the save has ended, in whatever way, before anyone learns of that; None: nothing needs to be
             closed.
-        is_copied: the memory may already change.
+        is_copied: whether the memory may already change.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
@@ -220,9 +220,9 @@ class Saving(concurrent.futures.Future[Report]):
             raise RuntimeError("a function that the save has called can't wait for it")
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        """For code that uses the flight: inside it this thread has the store, unless another thread makes the save and
-        ends it, or the flight has been freed. A holder of the store may wait for a save that the worker has yet to
-        begin, so the worker's thread never waits for the store."""
+        """A context for code that uses the flight. Inside it, this thread has the store, unless another thread makes
+        and ends the save, or the flight has been freed. A thread that has the store may wait for a save that the worker
+        has yet to begin, so the worker's thread never waits for the store."""
         with self._alive:
             is_free = not self._is_alive() or self._ends_alone and not self._is_left()
         return contextlib.nullcontext() if is_free else self._hold()
@@ -253,7 +253,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """The caller learns how the save ended, unless the time is up first, or a signal arrives."""
+        """A context in which the caller learns how the save ended, unless the time is up first, or a signal arrives."""
         self._told = True
         try:
             yield

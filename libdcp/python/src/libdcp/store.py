@@ -134,8 +134,9 @@ class Store:
             Its exceptions are raised by these calls, or by the next one; the step exists nevertheless.
 
     Raises:
-        libdcp.Error: BUSY: another writer has it; IO: it cannot be written.
-        ValueError: ``keep`` or a stripe is given with a list, whose stores have their own; or the directory is a URL.
+        libdcp.Error: BUSY: another writer has the store; IO: the store cannot be written.
+        ValueError: an option for retention or stripes is given with a list, whose stores have their own options; or the
+            directory is a URL.
 
     A directory without steps that contains another program's checkpoints is accepted, since a run may keep both kinds
     side by side; a warning says what is there, and how to convert it to a step.
@@ -149,7 +150,7 @@ class Store:
         self._told_late: BaseException | None = None  # the failure of a save, in the form that the next save has raised
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
         self._unclosed: _Unclosed | None = None  # None: it is closed
-        self._is_of_one_save = False  # if so, the end of that save closes the store
+        self._is_of_one_save = False  # if true, the end of the only save closes the store
         self._worker = Worker()
         self._calling: set[Saving] = set()  # the saves for which on_published has not returned
         self._published = Published(_checked.or_none_function("on_published", on_published))

@@ -311,7 +311,7 @@ _REPLACED: dict[str, Own] = {"train": CheckpointCallback.train, "_save_checkpoin
 
 @functools.cache
 def _use_callbacks() -> None:
-    """Makes the Trainer's methods that save and load ask the callback first: otherwise a callback is not notified of
+    """Makes the Trainer's methods for saves and loads ask the callback first: otherwise, a callback is not notified of
     loads, and cannot replace saves."""
     for name, method in _REPLACED.items():
         if not hasattr(_transformers.Trainer, name):
