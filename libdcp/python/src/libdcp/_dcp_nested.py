@@ -172,7 +172,7 @@ def _instead(at: At, _there: Any) -> At:
 
 
 class _Hints:
-    """What older versions stored about the state dict in addition to paths. It may be hostile, so it is checked
+    """What older versions stored about the state dict in addition to paths. The file may be hostile, so this is checked
     first."""
 
     def __init__(self, hints: Mapping[str, Any], is_flat: bool, objects: Any) -> None:

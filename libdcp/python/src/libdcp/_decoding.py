@@ -51,7 +51,7 @@ class Decoder:
             hint: the value at the same place in the state to load into; its class may be used.
 
         Raises:
-            libdcp.Error: MISMATCH: a class of the program does not accept what was saved of its instance, or is needed
+            libdcp.Error: MISMATCH: a class of the program does not accept what was saved of an instance, or is needed
                 and not known; UNSUPPORTED: a tag's content is invalid; VERSION: the tag is unknown. Never CORRUPT: the
                 checksums of the words are right, and a load must not fall back to an older step.
         """

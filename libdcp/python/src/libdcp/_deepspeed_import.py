@@ -351,7 +351,7 @@ def _of_universal(folder: str, files: Files, skip: Skip | None) -> dict[str, Any
 
 
 def _add_others(weights: dict[str, Any], folder: str, models: list[_File]) -> None:
-    """Adds what has no folder of its own, as after ZeRO 3: frozen parameters, tied ones and buffers."""
+    """Adds what has no folder of its own, as is the case after ZeRO 3: frozen parameters, tied ones and buffers."""
     shared = models[0].value("shared_params") or {}
     frozen = _frozen(folder, models)
     for name, value in (models[0].value("module") or {}).items():

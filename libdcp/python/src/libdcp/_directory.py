@@ -150,7 +150,7 @@ class _Flight:
 class Directory:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = True  # a thread may wait for a background save
+    ends_alone = True  # a thread can wait for a background save
 
     def __init__(self, comm: Comm, path: str, keep_metric: str, **options: Any) -> None:
         self._given, self._folder = path, _paths.here()

@@ -65,7 +65,7 @@ def here() -> str:
 
 def anchored(path: str, folder: str) -> str:
     """The path as it was meant when ``folder`` was the working directory: if the working directory has changed since, a
-    relative path is joined to ``folder``. A Tier's path may begin with braces."""
+    relative path is joined to ``folder``. A Tier's path can begin with braces."""
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
     is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
     return path if is_told_by_itself else os.path.join(folder, path)
@@ -111,7 +111,7 @@ def published(folder: str) -> Iterator[str]:
     have equal ones.
 
     Args:
-        folder: its absolute path, at which there may be an empty folder.
+        folder: its absolute path; an empty folder there is replaced.
     """
     parent, name = os.path.split(folder)
     os.makedirs(parent, exist_ok=True)

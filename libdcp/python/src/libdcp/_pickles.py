@@ -195,7 +195,7 @@ class _Reader:
         if not isinstance(into, dict) or len(values) % 2:
             raise PickleError(f"items are set in {describe(container)}")
         for key, value in zip(values[::2], values[1::2]):
-            # Other keys, such as long integers, may be chosen to collide: a dictionary of them would take forever.
+            # Other keys, such as long integers, can be chosen to collide: a dictionary of them would take forever.
             if not isinstance(key, (str, Call)) and not (isinstance(key, int) and abs(key) < 2**53):
                 if self._names is not None:
                     raise PickleError(f"a key that is {describe(key)}")

@@ -30,7 +30,7 @@ class Published:
         return self._function is not None
 
     def note(self, step: int, path: str) -> None:
-        """Records that the step is in that folder. Any thread may call it, even from inside the library."""
+        """Records that the step is in that folder. Any thread can call this, even from inside the library."""
         if self._function and (step, path) not in self._waiting:
             self._waiting.append((step, path))
 

@@ -300,8 +300,8 @@ class Restoring:
         rank: this rank.
 
     Attributes:
-        missing: keys in the state of what the checkpoint lacks.
-        unexpected: keys in the checkpoint of what the state lacks.
+        missing: the keys, in the state, of what the checkpoint lacks.
+        unexpected: the keys, in the checkpoint, of what the state lacks.
         new: arrays for the tensors of the checkpoint for which the state has no places, in objects and in what is
             replaced as a whole.
         unnamed: the paths of those new arrays that are omitted if another rank's state names them.

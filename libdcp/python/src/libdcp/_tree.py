@@ -338,7 +338,8 @@ class Flat(_words.Encoder):
             value.begin_load(None)
 
     def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
-        """Adds rows for what ranks have saved of the value: this rank's arrays, and the other ranks' names."""
+        """Adds rows for what ranks have saved of the value: this rank's arrays, and only the names of other ranks'
+        arrays."""
         self._all_known = False
         for rank, word in found.items():
             mine = rank == str(self._own.rank)

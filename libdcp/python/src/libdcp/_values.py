@@ -1,4 +1,4 @@
-"""What ranks have besides tensors, in a checkpoint's JSON: its union, and the report of differences."""
+"""What ranks have besides tensors, for a checkpoint's JSON: the union over all ranks, and the report of differences."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def name_of(kind: type) -> str:
 
 
 def check_hashes(items: list[Any]) -> list[Any]:
-    """Returns the elements of a set, or the keys of a mapping, which Python compares with all others of the same hash: a
-    file in which very many have one hash, as multiples of 2**61 - 1 do, would take quadratic time.
+    """Returns the elements of a set, or the keys of a mapping. Python compares each with all others of the same hash,
+    so a file in which very many have the same hash, as multiples of 2**61 - 1 do, would take quadratic time.
 
     Raises:
         ValueError: too many have the same hash.

@@ -5,10 +5,10 @@
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints"))           # the newest step
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints/step-120"))
 
-This writes steps as :func:`libdcp.save` does, and each of the two reads what the other has saved. Both write equal
-files for equal states, unless an object is or contains an array, as a generator's state does: then the JSON written
-here also lists these arrays, in "torch". Objects that are not tensors go into the checkpoint's JSON; nothing is
-pickled.
+This writes steps as :func:`libdcp.save` does. :func:`libdcp.load` can load them, and a :class:`Reader` can load steps
+of :func:`libdcp.save`. The files of equal states are equal, too, unless an object is or contains an array, as a
+generator's state does: then the JSON written here also lists these arrays, in "torch". Objects that are not tensors go
+into the checkpoint's JSON; nothing is pickled.
 
 **Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
 ``step-00000120``) means that step of the folder before it; a save always names it ``step-00000120``. Any other path is

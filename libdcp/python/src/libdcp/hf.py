@@ -81,8 +81,8 @@ def export(ckpt: Path | Checkpoint, out: Path, *, dtype: Any = None, max_shard_s
 
 def load(folder: Path, state: Mapping[Any, Any], *, group: Any = None, strict: bool = True,
          cast: bool = False) -> Loaded:
-    """Fills the memory of a state's tensors from the safetensors of a Hugging Face folder, on any number of ranks, each
-    of which reads what it holds. Collective. safetensors have no checksums, so a flipped bit of a tensor is not
+    """Fills the memory of a state's tensors from the safetensors of a Hugging Face folder, on any number of ranks; each
+    rank reads the parts that it holds. Collective. safetensors have no checksums, so a flipped bit of a tensor is not
     noticed.
 
     Args:

@@ -415,7 +415,7 @@ class _Sharded(_Plain):
         return target, place
 
     def load_shards(self, path: str, training: Training, strict: bool) -> dict[str, Any]:
-        """Returns what is not in the modules and optimizers. Collective."""
+        """Loads the modules and optimizers, and returns everything else. Collective."""
         state = training.state()
         loaded = load(path, state, strict=strict, only=[f"/{glob.escape(key)}/*" for key in state])
         if strict and loaded.unexpected:

@@ -673,12 +673,13 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping.
             Lists and other containers, counters, defaultdicts and empty mappings are replaced as a whole, by new ones.
             Objects get everything that was stored for them, as from torch.load. If their own state dicts lack a tensor
-            at this time, or have it with another shape, it becomes a new array on the CPU, which is whole even if it
-            was saved in shards. The same holds for tensors in lists and other containers. But a torch.nn.Module that
-            loads as torch's own modules do refuses tensors that it does not name, or whose shapes differ. For an Enum,
-            a dataclass, a named tuple or another user-defined class, the state must contain an instance, or
-            :func:`libdcp.register` must have been called with the class; otherwise it is loaded as the plain value of
-            which it consists, with a warning. Each rank loads the keys that its own state has.
+            at this time, or have it with another shape, the tensor becomes a new array on the CPU, which is whole even
+            if the tensor was saved in shards. The same holds for tensors in lists and other containers. But a
+            torch.nn.Module that loads as torch's own modules do refuses tensors that it does not name, or whose shapes
+            differ. For an Enum, a dataclass, a named tuple or another user-defined class, the state must contain an
+            instance, or :func:`libdcp.register` must have been called with the class; otherwise, the saved instance is
+            loaded as the plain value of which it consists, with a warning. Each rank loads the keys that its own state
+            has.
         group: see :class:`Store`.
         step: the number of a step in that directory, to be loaded instead of the newest one.
         fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
@@ -690,12 +691,12 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         strict: the checkpoint and all ranks' states together must have the same tensors and other values, nested
             members included: what only one of the two has is an error. But whole members of the checkpoint's JSON, such
             as ``"epoch"``, may be absent from the top level of the states. If not strict, what the checkpoint lacks is
-            left unchanged, and the result's ``.missing`` and ``.unexpected`` are the paths that one side lacks. With
-            ``only``, what only the checkpoint has is never an error, and ``.unexpected`` contains the selected part of
-            it. An optimizer keeps its ``param_groups`` if the checkpoint, like dcp-train's, has only tensors. If torch
-            tensors share their memory, like tied weights, the checkpoint needs only one of them. If dcp-train saved the
-            checkpoint, an optimizer's ``step`` is set to the number of updates, for each parameter whose moments are in
-            the checkpoint.
+            left unchanged; the result's ``.missing`` and ``.unexpected`` are the paths that the checkpoint and the
+            states lack, respectively. With ``only``, what only the checkpoint has is never an error, and
+            ``.unexpected`` contains the selected part of it. An optimizer keeps its ``param_groups`` if the checkpoint,
+            like dcp-train's, has only tensors. If torch tensors share their memory, like tied weights, the checkpoint
+            needs only one of them. If dcp-train saved the checkpoint, an optimizer's ``step`` is set to the number of
+            updates, for each parameter whose moments are in the checkpoint.
         engine: as in ``dcp/save.h``.
         progress: called now and then with the number of bytes that have arrived and the total.
 

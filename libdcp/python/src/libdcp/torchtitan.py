@@ -415,8 +415,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 for name, value in self.states[MODEL].state_dict().items()}
 
     def _newest(self) -> int:
-        """The newest step of the folder; -1 if there is none. Collective, since file systems may show it late to some
-        ranks."""
+        """The newest step of the folder; -1 if there is none. Collective, since file systems may show a new step late
+        to some ranks."""
         newest = torch.tensor(max(store.steps(self.folder), default=-1), device="cpu")
         _dist.all_reduce(newest, _dist.ReduceOp.MAX, group=self._group)
         return int(newest)
