@@ -18,12 +18,12 @@ def _is_as(planner: Any, base: type[Any], methods: tuple[str, ...]) -> bool:
 
 
 def saves_by_default(planner: Any) -> bool:
-    """Returns true if it saves its ``state_dict`` unchanged."""
+    """Returns true if the planner saves its ``state_dict`` unchanged."""
     return _is_as(planner, DefaultSavePlanner, _SAVE)
 
 
 def loads_by_default(planner: Any) -> bool:
-    """Returns true if it loads into the tensors of its ``state_dict`` unchanged."""
+    """Returns true if the planner loads, unchanged, into the tensors of its ``state_dict``."""
     return _is_as(planner, DefaultLoadPlanner, _LOAD)
 
 

@@ -140,7 +140,7 @@ class _Flight:
         lib.save_cancel(self._handle)
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        handle, self._handle = self._handle, c.c_void_p()  # a signal handler may use it, too
+        handle, self._handle = self._handle, c.c_void_p()  # a signal handler may use the handle, too
         try:
             lib.save_wait(handle, report)
         except Error as e:

@@ -40,7 +40,7 @@ def unwrapper(names: Collection[str]) -> Callable[[str], str]:
 
 def embedding_of(config: Mapping[str, Any], names: Collection[str]) -> str | None:
     """The embedding that the configuration also uses as ``lm_head.weight``; None if it ties none of these names.
-    GPT-2's is tied unless its configuration says otherwise."""
+    GPT-2's embedding is tied unless the configuration says otherwise."""
     tie = config.get("tie_word_embeddings")
     is_tied = config.get("model_type") == "gpt2" if tie is None else tie is True
     return next((name for name in _EMBEDDINGS if name in names), None) if is_tied else None

@@ -88,8 +88,8 @@ class _Reading:
         return "seedable" if kind is _class("accelerate.data_loader", "SeedableRandomSampler") else None
 
     def position(self, state: Mapping[str, Any]) -> State:
-        """Where the loader is, for :func:`resharded`: ``samples`` is the number that this rank has read; ``over``: it
-        has no further batch in this epoch."""
+        """Where the loader is, for :func:`resharded`: ``samples`` is the number that this rank has read; ``over`` says
+        whether this epoch has no further batch."""
         main, steps = _main(state), state.get("_steps_since_snapshot", 0)
         if self.counts_batches or self.loader.batch_sampler is None:
             units = main["_sampler_iter_yielded"] + steps

@@ -49,7 +49,7 @@ class Published:
         while self._function and thread not in self._inside:  # the function may use the store, which reports
             try:
                 step, path = self._waiting.popleft()
-            except IndexError:  # another thread may call it at the same time
+            except IndexError:  # none are left, perhaps because another thread took the last one
                 return
             self._inside.add(thread)
             try:

@@ -149,7 +149,7 @@ class Store:
         self._saving_step = 0
         self._told_late: BaseException | None = None  # the failure of a save, in the form that the next save has raised
         self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
-        self._unclosed: _Unclosed | None = None  # None: it is closed
+        self._unclosed: _Unclosed | None = None  # None: the store is closed
         self._is_of_one_save = False  # if true, the end of the only save closes the store
         self._worker = Worker()
         self._calling: set[Saving] = set()  # the saves for which on_published has not returned
@@ -305,7 +305,7 @@ class Store:
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
         """Saves a step; see :func:`libdcp.save`. If an earlier asynchronous save has failed, and that was not reported
-        yet, raises that failure once this step is saved; the message says that it was saved."""
+        yet, raises that failure once this step is saved; the message says that this step was saved."""
         def made(earlier: BaseException | None) -> Report:
             self._laid_out = None
             report = _capi.ReportStruct()
@@ -383,7 +383,7 @@ class Store:
             self._calling.add(saving)
             saving.add_done_callback(lambda ended: self._after_saving(step, saving))
         self._saving = saving
-        if _signals.pending() is not None:  # the caller will not get it
+        if _signals.pending() is not None:  # the caller will not get the save
             saving.give_up()
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
@@ -391,7 +391,7 @@ class Store:
 
     def _close_after_save(self) -> None:
         with self._hold():
-            self._saving = None  # it has ended, and reports its own outcome
+            self._saving = None  # that save has ended, and reports its own outcome
             self.close()
 
     def _may_begin_beside(self) -> bool:
