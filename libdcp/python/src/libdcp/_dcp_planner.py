@@ -23,7 +23,7 @@ def saves_by_default(planner: Any) -> bool:
 
 
 def loads_by_default(planner: Any) -> bool:
-    """Returns true if the planner loads, unchanged, into the tensors of its ``state_dict``."""
+    """Returns true if the planner loads data into the tensors of its ``state_dict`` unchanged."""
     return _is_as(planner, DefaultLoadPlanner, _LOAD)
 
 
