@@ -62,8 +62,8 @@ DCP_API int dcp_checkpoint_open_private(dcp_comm *comm, const char *own_path, dc
 DCP_API void dcp_checkpoint_close(dcp_checkpoint *ckpt);
 
 /* Return the path of the step's folder, the step's number, and its layout. The path is valid until
- * the close. For a step of a private store it is the folder on this rank's node or, if that has
- * none, the folder of another rank. */
+ * the close. For a step of a private store it is the folder on this rank's node or, if that node
+ * has none, the folder on another rank's node. */
 DCP_API const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt);
 DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
 DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
@@ -115,8 +115,8 @@ typedef enum dcp_unexpected_keys {
 
 /* Options of a load. All ranks must pass the same values, else the call fails with
  * DCP_ERR_MISMATCH, and the error names the option and the ranks; only the functions and their
- * contexts may differ. Everything is borrowed during the call. If all members are 0, the load
- * behaves like dcp_load. */
+ * contexts may differ. Everything is borrowed during the call. If all members except `size` are 0,
+ * the load behaves like dcp_load. */
 typedef struct dcp_load_options {
     size_t size; /* dcp/size.h */
     /* Globs over the state's names: only tensors that match at least one are loaded, and the memory
@@ -152,9 +152,9 @@ typedef struct dcp_load_options {
      * before anything is read. May be NULL. */
     void (*on_missing)(void *ctx, const char *path);
     void *ctx;
-    /* Reports that `done` of the `total` bytes of this rank's boxes, as stored, have arrived.
-     * Called every few MiB (DCP_ENGINE_MPIO: every 32 MiB), from the thread that loads. May be
-     * NULL. */
+    /* Reports that `done` of the `total` bytes of this rank's boxes have arrived; bytes are counted
+     * in the stored dtype. Called every few MiB (DCP_ENGINE_MPIO: every 32 MiB), from the thread
+     * that loads. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Called as often as on_progress, from the same thread, on each rank separately. If it returns
@@ -186,7 +186,7 @@ typedef struct dcp_load_options {
  * checked against the stored checksums, and equal boxes of several ranks are compared with each
  * other. For other tensors, every rank checks each block that it reads. Unless every rank sees
  * every file, these blocks are checked by the ranks that read the files, and not again after they
- * were sent to other ranks. Extra memory: at most 64 MiB per rank, plus that for `cast`. */
+ * were sent to other ranks. Extra memory: at most 64 MiB per rank, plus what `cast` needs. */
 DCP_API int dcp_load_with(dcp_checkpoint *ckpt, const dcp_state *state,
                           const dcp_load_options *options, dcp_report *report, dcp_error *err);
 
@@ -246,13 +246,13 @@ DCP_API int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *e
  *
  * Any number of threads may call it simultaneously. Each thread keeps the block of 4 MiB that it
  * read last; up to 64 such blocks are kept until the close. Meanwhile threads may also call other
- * functions that are not collective and have the checkpoint as a const argument, but not
+ * functions that are not collective and take the checkpoint as a const argument, but not
  * dcp_checkpoint_close. */
 DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
                                 void *data, dcp_error *err);
 
-/* Returns what about.json in the step's folder says (who wrote the step, when, and what dcp_save
- * was given as about_json), as one JSON object in *json. The caller frees it with free(). Not
+/* Sets *json to the content of about.json in the step's folder, one JSON object: who wrote the
+ * step, when, and what dcp_save was given as about_json. The caller frees it with free(). Not
  * collective.
  * DCP_ERR_NOT_FOUND: about.json is missing.
  * DCP_ERR_CORRUPT: its checksum is wrong. */
@@ -269,7 +269,8 @@ typedef struct dcp_verify_options {
      * metadata, but other programs do. May be NULL. */
     void (*on_note)(void *ctx, const char *what);
     void *ctx;
-    /* Called every few MiB; like all these functions, on the calling thread. May be NULL. */
+    /* Called every few MiB; like all functions of this struct, on the calling thread. May be
+     * NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Called as often as on_progress, on each rank separately. If it returns nonzero on at least
@@ -286,9 +287,9 @@ typedef struct dcp_verify_options {
  * DCP_ERR_CANCELLED: options->stop.
  *
  * Other statuses mean that the check itself could not be done. For a step of a private store, only
- * the files on this node are checked; this cannot show whether the shards of all nodes together are
- * one state. One thread per core that the process may use, at most 32, reads past the page cache,
- * with 16 MiB of memory each. */
+ * the files on this node are checked; this cannot show whether the shards of all nodes together
+ * form one state. The files are read past the page cache by one thread per core that the process
+ * may use, at most 32, with 16 MiB of memory per thread. */
 DCP_API int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *err);
 /* Like dcp_verify, but several ranks that see the same files share the reading. Collective. The
  * functions of `options` are called on rank 0 only, except for `stop`, which is called on all

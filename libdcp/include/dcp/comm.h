@@ -31,7 +31,7 @@ typedef struct dcp_comm_message {
 /* The communication functions of a launcher without MPI. The first five are required; later members
  * may be 0. All ranks must provide the same functions. The first five are collective. They return 0
  * on success and any other value on failure, which becomes DCP_ERR_COMM. After a failure, the
- * library calls only `free`. This holds for duplicates as well. Unless `threads` is set, the
+ * library calls only `free`, for this context and for all duplicates. Unless `threads` is set, the
  * library calls the functions only within the program's own calls of libdcp. */
 typedef struct dcp_comm_ops {
     size_t size; /* dcp/size.h */
@@ -135,15 +135,15 @@ DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
  * alone. Long-running functions of the library call `stop` now and then, on the calling thread. If
  * it returns a value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. This
  * includes functions without a `stop` option: opening a checkpoint; rebuilds (dcp_store_rebuild,
- * dcp_tiers_load); and the work of dcp_save_async before it returns, which is laying out the files
+ * dcp_tiers_load); and the work of dcp_save_async before it returns, namely laying out the files
  * and copying. If the save has started by then, it is cancelled, and dcp_save_wait returns the
  * status. Threads of the library do not call `stop`. NULL: no function. */
 DCP_API void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx);
 
-/* Frees the communicator (and MPI's duplicate). NULL is ignored. Destroy the objects made on it
- * first. If a rank is gone, nothing is called that would wait for it: MPI's duplicate is not freed,
- * nor is memory that MPI may still use. A process forked from the rank frees its copy, and calls
- * neither MPI nor the functions of a table. */
+/* Frees the communicator (and, over MPI, the duplicate that it uses). NULL is ignored. Destroy the
+ * objects made on it first. If a rank is gone, nothing is called that would wait for it: the
+ * duplicate is not freed, nor is memory that MPI may still use. In a process forked from the rank,
+ * it frees only that process's copy, and calls neither MPI nor the functions of a table. */
 DCP_API void dcp_comm_destroy(dcp_comm *comm);
 
 #ifdef __cplusplus

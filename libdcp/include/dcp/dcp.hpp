@@ -1,5 +1,6 @@
-/* libdcp for C++11 and later: objects that free what they own, and failures as exceptions. Headers
- * alone; what each call does, and which are collective, is said where the C interface declares it.
+/* libdcp for C++11 and later: objects that free what they own, and failures as exceptions.
+ * Header-only. The headers of the C interface document what each call does, and which calls are
+ * collective.
  *
  *     dcp::Comm comm = dcp::comm_from_mpi(MPI_COMM_WORLD);    // include dcp/mpi.h first
  *     dcp::State state;
@@ -8,12 +9,12 @@
  *     store.save(step, state, "{\"lr\": 0.1}");
  *     dcp::Checkpoint(comm, "ckpt").load(state);
  *
- * Objects move and are not copied. One that was moved from is empty, and only to be assigned to or
- * destroyed. What an object was made with (a communicator, a store) has to live longer; objects of
- * one scope end in the right order by themselves. Destructors are collective where the functions
- * are that they call: so where ranks can throw one by one, have them agree first. get() is the C
- * object, for what has no method here. Options are the C structs, made by their macros; functions
- * that they point to must not throw:
+ * Objects can be moved but not copied. An object that was moved from is empty, and can only be
+ * assigned to or destroyed. The communicator or store with which an object was made must outlive
+ * it; objects of one scope are destroyed in the right order by themselves. A destructor is
+ * collective if the C function that it calls is collective: if one rank alone could throw, let the
+ * ranks agree first. get() returns the C object, for functions that have no method here. Options
+ * are the C structs, initialized with their macros; functions that they point to must not throw:
  *
  *     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
  *     options.layout = DCP_LAYOUT_SHARDED;
@@ -33,7 +34,7 @@
 
 namespace dcp {
 
-/* What a call throws that fails: what() is the message. */
+/* Thrown by a call that fails; what() is the message. */
 class error : public std::runtime_error {
   public:
     explicit error(const dcp_error &err) : std::runtime_error(err.message), err_(err) {}
@@ -46,13 +47,13 @@ class error : public std::runtime_error {
 
 namespace detail {
 
-/* Calls `f(&err)` and throws where it fails. */
+/* Calls `f(&err)`, and throws if it fails. */
 template <class F> void call(F f) {
     dcp_error err;
     if (f(&err) != DCP_OK) throw error(err);
 }
 
-/* The object that `f(&object, &err)` makes. */
+/* Returns the object that `f(&object, &err)` makes. */
 template <class T, class F> T *make(F f) {
     T *object = nullptr;
     call([&](dcp_error *err) { return f(&object, err); });
@@ -82,7 +83,8 @@ inline const char *text_or_null(const std::string &text) {
     return text.empty() ? nullptr : text.c_str();
 }
 
-/* The dtype of integers, also of long long and char, follows from their size and sign. */
+/* The dtype of an integer type, including long long and char, follows from its size and
+ * signedness. */
 template <class T> struct dtype {
     static_assert(std::is_integral<T>::value && sizeof(T) <= 8, "libdcp has no such element type");
     static constexpr dcp_dtype with_sign = sizeof(T) == 8   ? DCP_I64
@@ -103,7 +105,7 @@ template <> struct dtype<std::complex<double>> { static constexpr dcp_dtype valu
 
 } // namespace detail
 
-/* A tensor of that type and shape; `path` is borrowed by what is returned. */
+/* Returns a tensor of that type and shape; it borrows `path`. */
 inline dcp_tensor tensor(const char *path, dcp_dtype type, const std::vector<uint64_t> &shape) {
     dcp_tensor t = dcp_tensor();
     if (shape.size() > DCP_MAX_DIMS) throw std::invalid_argument("dcp::tensor: over 8 dimensions");
@@ -114,7 +116,7 @@ inline dcp_tensor tensor(const char *path, dcp_dtype type, const std::vector<uin
     return t;
 }
 
-/* Does the same for a C++ type: float, double, std::complex of them, bool, integers of 8 to 64
+/* Does the same for a C++ type: float, double, std::complex of either, bool, integers of 8 to 64
  * bits. */
 template <class T> dcp_tensor tensor(const char *path, const std::vector<uint64_t> &shape) {
     return tensor(path, detail::dtype<T>::value, shape);
@@ -122,7 +124,7 @@ template <class T> dcp_tensor tensor(const char *path, const std::vector<uint64_
 
 class Comm : public detail::owner<dcp_comm, dcp_comm_destroy> {
   public:
-    /* Takes over what a function of C made. */
+    /* Takes ownership of a communicator that a C function made. */
     explicit Comm(dcp_comm *owned) noexcept : owner(owned) {}
     static Comm self() { return Comm(detail::make<dcp_comm>(dcp_comm_self)); }
     static Comm from_ops(const dcp_comm_ops &ops, void *ctx, int rank, int size) {
@@ -150,7 +152,7 @@ inline Comm comm_from_mpi(MPI_Comm mpi) {
 }
 #endif
 
-/* A GPU, or another device; experimental as dcp/device.h is. */
+/* A GPU, or another device; experimental, like dcp/device.h. */
 class Device : public detail::owner<dcp_device, dcp_device_cuda_destroy> {
   public:
     explicit Device(dcp_device *owned) noexcept : owner(owned) {}
@@ -164,12 +166,12 @@ class Device : public detail::owner<dcp_device, dcp_device_cuda_destroy> {
 class State : public detail::owner<dcp_state, dcp_state_destroy> {
   public:
     State() : owner(detail::make<dcp_state>(dcp_state_create)) {}
-    /* The whole tensor is this rank's. The memory is borrowed until the state is destroyed. */
+    /* This rank holds the whole tensor. The memory is borrowed until the state is destroyed. */
     void add(const dcp_tensor &tensor, void *data) { add_box(tensor, nullptr, data); }
     void add(const dcp_tensor &tensor, const dcp_box &box, void *data) {
         add_box(tensor, &box, data);
     }
-    /* Box i is boxes[i] of tensors[i] at data[i]: all of them or none. */
+    /* Box i is boxes[i] of tensors[i], at data[i]. Adds either all boxes or none. */
     void add_many(const std::vector<dcp_tensor> &tensors, const std::vector<dcp_box> &boxes,
                   const std::vector<void *> &data) {
         if (boxes.size() != tensors.size() || data.size() != tensors.size())
@@ -205,16 +207,16 @@ class State : public detail::owner<dcp_state, dcp_state_destroy> {
     }
 };
 
-/* A save in flight. The destructor waits for its end, and keeps a failure to itself: wait throws
- * it. The state has to live until then. */
+/* A save in flight. The destructor waits for the end of the save and ignores a failure, which
+ * wait() would throw. The state must live until then. */
 class Saving : public detail::owner<dcp_saving, detail::end_saving> {
   public:
     explicit Saving(dcp_saving *owned) noexcept : owner(owned) {}
-    /* The memory may change once it returns. */
+    /* The memory may change once this returns. */
     void fence() { dcp_save_fence(get()); }
-    /* As dcp_save_is_done: 1, 0, or DCP_ERR_STATE. */
+    /* Like dcp_save_is_done: 1, 0, or DCP_ERR_STATE. */
     int is_done() const noexcept { return dcp_save_is_done(get()); }
-    /* wait throws DCP_ERR_CANCELLED where it came in time. */
+    /* If this comes in time, wait() throws DCP_ERR_CANCELLED. */
     void cancel() noexcept { dcp_save_cancel(get()); }
     /* The object is empty afterwards. */
     dcp_report wait() {
@@ -232,7 +234,7 @@ class Store : public detail::owner<dcp_store, dcp_store_close> {
         : owner(detail::make<dcp_store>([&](dcp_store **out, dcp_error *err) {
               return dcp_store_open(comm.get(), dir.c_str(), options, out, err);
           })) {}
-    /* `json`: "" is none. */
+    /* `json`: "" means none. */
     dcp_report save(uint64_t step, const State &state, const std::string &json = "",
                     const dcp_save_options *options = nullptr) {
         dcp_report report = DCP_REPORT_INIT;
@@ -258,7 +260,7 @@ class Store : public detail::owner<dcp_store, dcp_store_close> {
     void remove(uint64_t step) {
         detail::call([&](dcp_error *err) { return dcp_step_remove(get(), step, err); });
     }
-    /* The step that is whole. */
+    /* Returns the step that is complete now. */
     uint64_t rebuild(bool every_byte = false) {
         uint64_t step = 0;
         detail::call([&](dcp_error *err) {
@@ -269,7 +271,7 @@ class Store : public detail::owner<dcp_store, dcp_store_close> {
     int survives() const noexcept { return dcp_store_survives(get()); }
 };
 
-/* Keeps a step's files as long as it lives. */
+/* Protects a step's files from removal as long as the pin lives. */
 class Pin : public detail::owner<dcp_pin, dcp_step_unpin> {
   public:
     explicit Pin(const std::string &step_path)
@@ -278,8 +280,8 @@ class Pin : public detail::owner<dcp_pin, dcp_step_unpin> {
           })) {}
 };
 
-/* A load in flight, as Saving is a save. The state's memory is undefined until it has ended well.
- */
+/* A load in flight, like Saving for a save. The content of the state's memory is undefined until
+ * the load has succeeded. */
 class Loading : public detail::owner<dcp_loading, detail::end_loading> {
   public:
     explicit Loading(dcp_loading *owned) noexcept : owner(owned) {}
@@ -318,7 +320,7 @@ class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {
             return dcp_load_async(get(), state.get(), options, out, err);
         }));
     }
-    /* One box of one tensor; not collective. */
+    /* Reads one box of one tensor. Not collective. */
     void read(const std::string &path, const dcp_box &box, void *data) {
         detail::call([&](dcp_error *err) {
             return dcp_checkpoint_read(get(), path.c_str(), &box, data, err);
@@ -329,8 +331,8 @@ class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {
     dcp_layout layout() const noexcept { return dcp_checkpoint_layout(get()); }
     std::string json() const { return dcp_checkpoint_json(get()); }
     size_t tensors() const noexcept { return dcp_checkpoint_tensors(get()); }
-    /* What these two return is valid until the checkpoint is closed; find
-     * returns NULL if there is none. */
+    /* The pointers that these two return are valid until the checkpoint is closed; find returns
+     * NULL if there is no such tensor. */
     const dcp_tensor *tensor(size_t i) const noexcept { return dcp_checkpoint_tensor(get(), i); }
     const dcp_tensor *find(const std::string &path) const noexcept {
         return dcp_checkpoint_find(get(), path.c_str());
@@ -376,7 +378,8 @@ class Tiers : public detail::owner<dcp_tiers, dcp_tiers_close> {
         });
         return report;
     }
-    /* Loads the newest step that is whole into `state`, and returns its number. */
+    /* Loads the newest step that is complete, or can be rebuilt, into `state`, and returns its
+     * number. */
     uint64_t load(const State &state) {
         uint64_t step = 0;
         detail::call([&](dcp_error *err) {
@@ -403,7 +406,7 @@ class Proof : public detail::owner<dcp_proof, dcp_proof_destroy> {
     uint64_t crc(size_t i) const noexcept { return dcp_proof_crc(get(), i); }
 };
 
-/* The steps of a directory, ascending. */
+/* Returns the steps of a directory in ascending order. */
 inline std::vector<dcp_step> steps(const std::string &dir) {
     dcp_step *list = nullptr;
     size_t n = 0;
@@ -412,7 +415,7 @@ inline std::vector<dcp_step> steps(const std::string &dir) {
     return std::vector<dcp_step>(list, list + n);
 }
 
-/* Reads and checks every byte of a step's folder; throws where it is damaged. */
+/* Reads and checks every byte of a step's folder; throws if it is damaged. */
 inline void verify(const std::string &path, const dcp_verify_options *options = nullptr) {
     detail::call([&](dcp_error *err) { return dcp_verify(path.c_str(), options, err); });
 }

@@ -11,7 +11,7 @@
  *
  * A save copies device memory into page-locked staging buffers on its own stream of the lowest
  * priority while the program computes, and writes from the buffers. dcp_save_fence returns when
- * everything has been copied. Then the bytes that remain to be written fit into the staging
+ * everything has been copied. At that point, the bytes that remain to be written are in the staging
  * buffers. With options->copy_bytes, dcp_save_async returns when everything has been copied. The
  * device computes a checksum of every range that it copied. The bytes that arrived must have the
  * same checksum; otherwise the save fails (DCP_ERR_DEVICE names the tensor), and the older steps

@@ -74,8 +74,8 @@ DCP_API const char *dcp_status_text(int status);
 DCP_API const char *dcp_version(void);
 
 /* A log function receives messages that are not failures, such as a fallback or a step that was set
- * aside. `line` has no newline and is valid during the call. It is called on rank 0 only; for a
- * private store (dcp/store.h), on the lowest rank of each node. */
+ * aside. `line` has no newline and is valid during the call. The function is called on rank 0 only;
+ * for a private store (dcp/store.h), on the lowest rank of each node. */
 typedef enum dcp_log_level { DCP_LOG_INFO, DCP_LOG_WARNING } dcp_log_level;
 typedef void (*dcp_log_fn)(void *ctx, dcp_log_level level, const char *line);
 

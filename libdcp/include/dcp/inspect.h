@@ -71,7 +71,7 @@ DCP_API int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *c
  * none. */
 DCP_API int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id);
 
-/* Returns the bytes of all files: tensors, tables, HDF5's metadata and padding. */
+/* Returns the total size of all files in bytes: tensors, tables, HDF5's metadata and padding. */
 DCP_API uint64_t dcp_checkpoint_file_bytes(const dcp_checkpoint *ckpt);
 
 /* A reader, for reading several tensors alternately, on any thread. It keeps the block of 4 MiB

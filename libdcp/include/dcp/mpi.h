@@ -12,19 +12,19 @@ extern "C" {
 #endif
 
 /* Makes a communicator over a duplicate of `comm`, so that libdcp's messages never match the
- * caller's. Collective over `comm`. The duplicate returns errors instead of aborting. Destroy it
- * before MPI_Finalize.
+ * caller's. Collective over `comm`. The duplicate returns errors instead of aborting. Destroy the
+ * communicator before MPI_Finalize.
  * DCP_ERR_ARG: DCP_COMM_LIMIT is not a number of seconds on some rank, which the error names.
  *
- * If a rank ends by a signal or without closing its communicator, the collective calls of the other
- * ranks, then and later, return DCP_ERR_COMM, and the error contains the number of that rank (see
- * dcp_comm_set_limit for the time that this takes). For this, mpirun must leave the other ranks
- * running; it ends them unless it was started with --enable-recovery. The other ranks can close
- * everything, and should then end without MPI_Finalize, which would wait for the lost rank. This
- * does not cover the program's own MPI calls. If a rank ends in dcp_comm_from_mpi before it has
- * identified itself to all others, only DCP_COMM_LIMIT in the environment ends the wait for it. MPI
- * itself may end its processes when it loses a connection, as Open MPI may between hosts; then no
- * library can return an error.
+ * If a rank ends by a signal or without closing its communicator, the current and all later
+ * collective calls of the other ranks return DCP_ERR_COMM, and the error contains the number of
+ * that rank (see dcp_comm_set_limit for the time that this takes). For this, mpirun must leave the
+ * other ranks running; it ends them unless it was started with --enable-recovery. The other ranks
+ * can close everything, and should then end without MPI_Finalize, which would wait for the lost
+ * rank. This does not cover the program's own MPI calls. If a rank ends in dcp_comm_from_mpi before
+ * it has identified itself to all others, only DCP_COMM_LIMIT in the environment ends the wait for
+ * it. MPI itself may end its processes when it loses a connection, as Open MPI may between hosts;
+ * then no library can return an error.
  *
  * Ranks on one host (dcp_comm_set_host) communicate through shared memory. Each communicator uses
  * half a MiB per rank and, while data is transferred, up to 32 MiB, or up to 80 MiB on each host if

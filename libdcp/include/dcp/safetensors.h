@@ -24,7 +24,7 @@ typedef struct dcp_st_writer dcp_st_writer;
  * DCP_ERR_UNSUPPORTED: another element type (dcp_dtype_parse), or more than 8 dimensions, 1,048,576
  * tensors or 65,536 files. */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
-/* Like dcp_st_open, but accepts tensors that an index names and none of its files holds, such as
+/* Like dcp_st_open, but accepts tensors that an index names but none of its files holds, such as
  * tied weights that were not written. dcp_st_absent returns their names. */
 DCP_API int dcp_st_open_incomplete(const char *path, dcp_st_reader **out, dcp_error *err);
 /* Closes the files and frees the reader. NULL is ignored. */

@@ -81,7 +81,7 @@ typedef enum dcp_replicas {
 typedef struct dcp_seldom {
     int (*stop)(void *ctx); /* the program's function */
     void *ctx;
-    double seconds; /* at least this long between two calls of it */
+    double seconds; /* at least this long between two calls of `stop` */
     double asked;   /* time of the last call, of CLOCK_MONOTONIC; 0: none yet */
 } dcp_seldom;
 /* Calls the program's function if `seconds` have passed since its last call, and returns its
@@ -101,8 +101,8 @@ typedef struct dcp_save_options {
     /* How much memory of this rank the save may use so that dcp_save_fence returns sooner,
      * including the 16 MiB of its buffers. Once the program waits at the fence and the unwritten
      * rest fits into this memory, the save copies the rest and writes it from the copy. It copies
-     * nothing earlier. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: it never copies. Boxes on a device
-     * are always copied: dcp/device.h. */
+     * nothing before that. 0: DCP_STAGING_DEFAULT. DCP_STAGING_NONE: it never copies. Boxes on a
+     * device are always copied: dcp/device.h. */
     uint64_t staging_bytes;
     dcp_busy when_busy;
     /* Called now and then, from the thread that saves, while this rank's bytes are read and
@@ -157,11 +157,11 @@ typedef struct dcp_save_options {
 } dcp_save_options;
 #define DCP_SAVE_OPTIONS_INIT DCP_SIZED(dcp_save_options)
 
-/* Where a save's or load's time went, in seconds of this rank, and its size. */
+/* How long the parts of a save or load took, in seconds on this rank, and how large it was. */
 typedef struct dcp_report {
     size_t size;           /* dcp/size.h */
     uint64_t bytes;        /* tensor bytes of all ranks */
-    uint64_t cloned_bytes; /* those of `bytes` that were shared with the last step's file */
+    uint64_t cloned_bytes; /* how many of `bytes` were shared with the last step's file */
     uint64_t unchanged;    /* tensors with the same bytes as in the store's previous save */
     dcp_engine engine;     /* the one used: never DCP_ENGINE_AUTO */
     double total_s;        /* the whole call */
@@ -178,9 +178,9 @@ typedef struct dcp_report {
      * rank's; 0: no rank was slow, and the members below mean nothing. The same on all ranks. Not
      * known for saves in which fewer than two ranks write, and with engine mpio. */
     double slow_ratio;
-    double slow_s;   /* time of the slow rank's own work, converted to the most bytes that any rank
-                        wrote */
-    double median_s; /* time of the median rank's own work, converted likewise */
+    double slow_s;   /* time of the slow rank's own work, scaled to the largest number of bytes that
+                        any rank wrote */
+    double median_s; /* time of the median rank's own work, scaled likewise */
     int slow_rank;   /* the slow rank's number */
     char slow_host[68]; /* on rank 0, the slow rank's host: its name from dcp_comm_set_host or
                          * DCP_HOST, or else the system's name; on other ranks "" */
@@ -192,10 +192,10 @@ typedef struct dcp_report {
  *
  *   json     one JSON object, kept in the checkpoint: what determines the next step besides the
  *            tensors. Only rank 0's is used. NULL: none. The library sets the keys "format", "step"
- *            and "shard", and replaces what is passed under them. Stored with sorted keys, so that
- *            equal states give equal files. At most 16 MiB and 1,048,576 values (everything except
- *            keys counts, at any depth); more is DCP_ERR_ARG. Integers from -2^63 to 2^64 - 1 are
- *            kept exactly, others are DCP_ERR_ARG; reals are fp64.
+ *            and "shard", and replaces values that are passed under them. Stored with sorted keys,
+ *            so that equal states give equal files. At most 16 MiB and 1,048,576 values (everything
+ *            except keys counts, at any depth); more is DCP_ERR_ARG. Integers from -2^63 to
+ *            2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are fp64.
  *   options  may be NULL
  *   report   may be NULL
  *   err      may be NULL
@@ -210,8 +210,8 @@ typedef struct dcp_report {
  * DCP_ERR_NOT_FOUND: the store's directory was moved or removed.
  * DCP_ERR_BUSY: another writer has taken the store (dcp_store_open), and all later saves into it
  * fail in the same way; or options->when_busy refuses the save.
- * DCP_ERR_NO_SPACE: there is no room; detected before any data move if the file system can report
- * it.
+ * DCP_ERR_NO_SPACE: there is no room; detected before any data is moved if the file system can
+ * report it.
  * DCP_ERR_CANCELLED: options->stop.
  *
  * Extra memory: at most 64 MiB per rank, or options->staging_bytes if that is more. In addition:
@@ -219,9 +219,9 @@ typedef struct dcp_report {
  * tensors, about 5 KiB per tensor on rank 0 while HDF5 lays out the first file.
  *
  * Rank 0 logs a warning (dcp_store_options.log) if the saved memory seems not to have been updated.
- * It compares the tensors with the store's previous save of the same tensors, if that was of an
- * earlier step. It warns if no byte outside /files differs, or if tensors differ under only one of
- * /model and /optimizer. */
+ * It compares the tensors with the store's previous save of the same tensors, if that save was of
+ * an earlier step. It warns if no byte outside /files differs, or if tensors differ under only one
+ * of /model and /optimizer. */
 DCP_API int dcp_save(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                      const dcp_save_options *options, dcp_report *report, dcp_error *err);
 
@@ -312,8 +312,8 @@ DCP_API int dcp_save_is_done(dcp_saving *saving);
 /* Cancels the save, as options->stop does; a call on one rank is enough. Returns immediately. Every
  * rank still calls dcp_save_wait, which returns DCP_ERR_CANCELLED if the call came in time;
  * dcp_save_fence returns soon. May be called from any thread and from signal handlers, until
- * dcp_save_wait is called. NULL is ignored. A save without a thread is given up at the call that
- * would do it. */
+ * dcp_save_wait is called. NULL is ignored. If the save has no thread, the call that would do it
+ * cancels it instead. */
 DCP_API void dcp_save_cancel(dcp_saving *saving);
 
 /* Waits for the end of the save, frees `saving` and returns the outcome. Every rank calls it. The

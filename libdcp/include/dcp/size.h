@@ -6,7 +6,7 @@
  *     dcp_save(store, step, state, json, &options, NULL, &err);
  *
  * C also allows {.size = sizeof(dcp_save_options), .layout = DCP_LAYOUT_SHARDED}. New members are
- * only added at the end. A struct of an older header is shorter: the library treats the members
+ * only added at the end. A struct from an older header is shorter: the library treats the members
  * that the struct lacks as zero, and writes nothing beyond its end.
  * DCP_ERR_ARG: the size is smaller than a size_t, as when it was not set, or larger than this
  * library's struct, as with newer headers. The message names the macro. */

@@ -54,9 +54,9 @@ DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_
  * the dense box. If the strides describe dense memory, the call is equivalent to dcp_state_add. A
  * load requires that elements do not share bytes. It checks the dimensions that have more than one
  * index, from the shortest stride to the longest: each stride must be at least as long as the range
- * of bytes that all dimensions before it span. dcp_load refuses other strides (DCP_ERR_ARG).
- * Strided memory is copied once more; if about 4 KiB or more are contiguous, this takes less time
- * than the disk needs. Single elements that are far apart take longer.
+ * of bytes that all earlier dimensions in this order span. dcp_load refuses other strides
+ * (DCP_ERR_ARG). Strided memory is copied once more; if about 4 KiB or more are contiguous, this
+ * takes less time than the disk needs. Single elements that are far apart take longer.
  * DCP_ERR_ARG: as for dcp_state_add, or the strides lead outside the address space. */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);

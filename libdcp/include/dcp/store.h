@@ -100,12 +100,12 @@ typedef struct dcp_store_options {
  * different values of `keep`, `replace`, `keep_latest`, `redundancy` or a member that begins with
  * `keep_`.
  * DCP_ERR_ARG: `redundancy` is none of the values above, or is set for a shared store. Or it
- * requires more failure domains, or ranks that are spread more evenly over them, since the library
- * never provides less redundancy than was requested; the message says how many there are and how
- * many are required. Or some ranks name a domain and others do not. Or ranks with the same
- * directory name different domains. Or `dir` is a file, or its path leads through a file. Or
- * keep_every, keep_seconds or keep_best is set although `keep` is 0, so all steps remain anyway; or
- * keep_best is set without keep_metric.
+ * requires more failure domains, or ranks that are spread more evenly over them (the library never
+ * provides less redundancy than was requested); the message says how many there are and how many
+ * are required. Or some ranks name a domain and others do not. Or ranks with the same directory
+ * name different domains. Or `dir` is a file, or its path leads through a file. Or keep_every,
+ * keep_seconds or keep_best is set although `keep` is 0, so all steps remain anyway; or keep_best
+ * is set without keep_metric.
  * DCP_ERR_IO: the directory is not writable. Or about.json of a private store's step, or of a
  * shared store's newest step, could not be read, so it is unknown whether the steps still belong to
  * the run.
@@ -156,8 +156,9 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * load.
  *
  *   every_byte  1: all files of a step are read, and a damaged file counts as lost; 0: only names,
- *               lengths and headers are checked; if something is lost, all files are read, too
- *               (and of a step without redundancy files, always only those)
+ *               lengths and headers are checked at first, and if something is lost, all files are
+ *               read. For a step without redundancy files, only names, lengths and headers are
+ *               checked in either case
  *   step        the step that is complete now, whether or not anything had to be written
  *   rebuilt     the number of files written; may be NULL
  *
@@ -174,12 +175,12 @@ DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, 
 
 /* Checks whether dcp_store_open would find `dir` free now. Not collective. It takes no lock and
  * creates nothing, so the answer may change a moment later. A missing directory is free.
- * DCP_ERR_BUSY: another writer has it; the message is the one of dcp_store_open.
+ * DCP_ERR_BUSY: another writer has it; the message is the same as from dcp_store_open.
  * DCP_ERR_IO: `dir` is a symbolic link whose target does not exist. */
 DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
 
-/* Returns how many failure domains, whichever they are, each step saved into this store can lose,
- * with everything in their directories, and still be loaded. Not collective. K for
+/* Returns the number of failure domains that may be lost, whichever they are and with everything in
+ * their directories, without making a step saved into this store unloadable. Not collective. K for
  * "rs(K)", 1 for "partner", 0 for a private store without redundancy; INT_MAX for a shared store,
  * which is not lost with any rank. Steps of a private store record the number in about.json, as
  * `survives`. */
@@ -194,13 +195,13 @@ DCP_API void dcp_store_close(dcp_store *store);
 /* Declares that the run continues from `step` (0: from the start). Not collective, but every rank
  * calls it. `step` need not exist in any store.
  *
- * Later steps are moved aside to `.abandoned-step-...` right before the first publication, which is
- * logged. A run that goes back must call this function: without it, a save of a step older than the
- * newest one is DCP_ERR_STATE, since the next start would resume from the newest. In a private
- * store, only steps that all nodes have, or that were marked as intact, count as the newest.
- * Abandoned steps count neither as newest nor for `keep`. They are removed once as many newer steps
- * exist as `keep` requires, and never if `keep` is 0. A file or a symbolic link with a step's name
- * is not a step and remains; a save of that step
+ * Right before the first publication, later steps are moved aside to `.abandoned-step-...`, and
+ * this is logged. A run that goes back must call this function: without it, a save of a step older
+ * than the newest one is DCP_ERR_STATE, since the next start would resume from the newest. In a
+ * private store, only steps that all nodes have, or that were marked as intact, count as the
+ * newest. Abandoned steps count neither as newest nor for `keep`. They are removed once as many
+ * newer steps exist as `keep` requires, and never if `keep` is 0. A file or a symbolic link with a
+ * step's name is not a step and remains; a save of that step
  * is DCP_ERR_STATE, unless options->replace is set. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
@@ -221,13 +222,13 @@ DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *er
  * that opened the store.
  * DCP_ERR_MISMATCH: ranks name different steps.
  *
- * Any step can be removed, even the newest and the last one, except for the one known to be intact,
- * which `keep` leaves as well. To remove that one, mark another one as intact first
- * (dcp_store_mark_intact). Afterwards DIR/latest points to the newest step that is left. In a
- * private store the step is removed on all nodes, with its redundancy. Whatever has the step's name
- * is complete at every moment: a kill leaves the step as it was, or removed. On several nodes it
- * may be removed on some of them only; then it is not a complete step (see dcp_store_open).
- * Abandoned and partial steps remain. */
+ * Any step can be removed, even the newest or the only remaining one, except for the newest one
+ * known to be intact, which `keep` leaves as well. To remove that one, mark another one as intact
+ * first (dcp_store_mark_intact). Afterwards DIR/latest points to the newest step that is left. In a
+ * private store the step is removed on all nodes, with its redundancy. At every moment, a folder
+ * with the step's name is complete: a kill leaves the step either as it was or removed. On several
+ * nodes it may be removed on some of them only; then it is not a complete step (see
+ * dcp_store_open). Abandoned and partial steps remain. */
 DCP_API int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err);
 
 typedef enum dcp_step_kind {
@@ -244,9 +245,9 @@ typedef struct dcp_step {
     char name[64]; /* of the folder in DIR */
 } dcp_step;
 
-/* Lists the steps in `dir` in ascending order; among equal numbers, the complete one comes first.
- * Not collective; takes no lock. The caller frees *out with free(). An empty or missing directory
- * gives 0 steps. */
+/* Lists the steps in `dir` in ascending order; among steps with the same number, the complete one
+ * comes first. Not collective; takes no lock. The caller frees *out with free(). An empty or
+ * missing directory gives 0 steps. */
 DCP_API int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
 /* A pinned step. While a process has a step pinned, no writer removes the step's files: not by
@@ -264,11 +265,12 @@ typedef struct dcp_pin dcp_pin;
  *
  * Several processes may pin a step, and each several times. A replacement, and a run that goes back
  * (dcp_store_continue_from), take the name from a pinned step, but its files remain. Nothing else
- * takes the name, with one exception: if the writer may not write to the step's about.json because
- * it belongs to another user, a step that is pinned while it is being removed may lose its name,
- * too. In a private store the pin takes effect on the node that has `step_path`. The pin is a lock
- * on about.json (F_OFD_SETLK), so it is only as good as the file system's locks: locks that only
- * one host knows (NFS mounted nolock) do not stop writers on other hosts. */
+ * takes the name, with one exception: if the writer lacks permission to write to the step's
+ * about.json because the file belongs to another user, a step that is pinned while it is being
+ * removed may lose its name, too. In a private store the pin takes effect on the node that has
+ * `step_path`. The pin is a lock on about.json (F_OFD_SETLK), so it is only as good as the file
+ * system's locks: locks that only one host knows (NFS mounted nolock) do not stop writers on other
+ * hosts. */
 DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);
 
 /* Ends a pin. NULL is ignored. In a process forked from the one that pinned the step, it only frees

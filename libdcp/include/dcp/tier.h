@@ -18,7 +18,7 @@ typedef struct dcp_tier {
     const char *path;
     uint64_t every;         /* due at steps that are multiples of it; 0: at none */
     uint32_t keep;          /* as in dcp_store_options */
-    int is_private;         /* dcp_store_options.private_dirs; its layout is sharded */
+    int is_private;         /* dcp_store_options.private_dirs; the layout is then sharded */
     const char *redundancy; /* for a private store: "none", "partner" or "rs(K)"; NULL: none */
     dcp_layout layout;      /* for a shared store */
     /* For a private store: dcp_store_options.domain, with braces as in the path, such as

@@ -128,11 +128,11 @@ DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
  * dcp_tiers_load; from then on the store has the step. Not collective, but every rank calls it with
  * the same step; otherwise the next save is DCP_ERR_MISMATCH. Waits for nothing. Call it while the
  * checkpoint is open if possible: once it is closed, `keep` may remove the step. If the store has
- * no such step, the next save forgets the mark and logs it. */
+ * no such step, the next save drops the mark and logs this. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
-/* Does what dcp_save_prepare does, for all stores: they share the page-locked memory, which one
- * store at a time uses. Not collective.
+/* Does what dcp_save_prepare does, for all stores: they share the page-locked memory, which only
+ * one store uses at a time. Not collective.
  * DCP_ERR_STATE: a save is in flight, or a store is being filled. */
 DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
                               const dcp_save_options *options, dcp_error *err);
@@ -205,10 +205,11 @@ DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_
 DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                                 dcp_checkpoint **out, dcp_error *err);
 
-/* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT reports that it is damaged, so an
- * older step may be tried; so does DCP_ERR_NOT_FOUND, if a file of the step is missing. DCP_ERR_IO
- * and DCP_ERR_NO_MEMORY prove nothing, so only another copy of the same step may be tried. If ranks
- * return different statuses, the status of the lowest rank that has failed counts. */
+/* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT reports that it is damaged, and so
+ * does DCP_ERR_NOT_FOUND if a file of the step is missing; an older step may then be tried.
+ * For DCP_ERR_IO and DCP_ERR_NO_MEMORY, which prove nothing, only another copy of the same step may
+ * be tried. If ranks return different statuses, the status of the lowest rank that has failed
+ * counts. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Loads the newest step of all stores that is complete or can be rebuilt from its redundancy: opens
@@ -218,7 +219,7 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  *   step  the step that was loaded; may be NULL
  *
  * DCP_ERR_NOT_FOUND: the stores hold no step at all. If a run that went back set a step aside and
- * was ended before its first save was done, the message and the log name that step.
+ * ended before its first save was complete, the message and the log name that step.
  * DCP_ERR_CORRUPT: no step is intact.
  * DCP_ERR_IO, DCP_ERR_NO_MEMORY: a step could not be read, and no copy of it in another store could
  * be loaded. That does not prove damage, so no older step takes its place. To continue from an
