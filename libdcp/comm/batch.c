@@ -35,7 +35,7 @@
 enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, OWN_TAG };
 
 /* A question or its answer: the number that the asker gave the question, and, in the answer, the
- * rank that the answering one waits for. */
+ * rank for which the answering rank waits. */
 typedef struct batch_question {
     int32_t number, rank;
 } batch_question;

@@ -23,7 +23,8 @@ typedef struct comm_pairs {
     comm_failure reported; /* the failure that was sent to others; MPI may still read it */
 } comm_pairs;
 
-#define COMM_BATCH_PEERS 32 /* the most ranks to send to, and to receive from, at once */
+#define COMM_BATCH_PEERS 32 /* the maximum number of ranks to send to, and to receive from, at
+                               once */
 
 typedef struct comm_batch {
     comm_pairs *pairs;
@@ -40,12 +41,12 @@ void comm_batch_send(comm_batch *batch, const void *from, uint64_t bytes, int pe
 void comm_batch_receive(comm_batch *batch, void *to, uint64_t bytes, int peer);
 
 /* Waits for all messages, and empties the batch. Returns 0, or another value once the watch is
- * broken; then the receives that could be cancelled are cancelled. */
+ * broken; then all receives that could be cancelled have been. */
 int comm_batch_finish(comm_batch *batch);
 
-/* Waits for a request of one of MPI's collectives; `code` is what the call that began it returned.
- * Returns 0, or another value once the watch is broken: then the request and its memory are left to
- * MPI, which may still use them. */
+/* Waits for a request of one of MPI's collectives; `code` is the result of the call that began the
+ * request. Returns 0, or another value once the watch is broken: then the request and its memory
+ * are left to MPI, which may still use them. */
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
 /* Receives the failures that others report, at most once every few milliseconds, and passes them

@@ -58,7 +58,8 @@ static void comm_local_free(comm_local *local) {
  * comm_agree costs one all-reduce if no rank failed. If a rank failed, the message of the lowest
  * such rank is broadcast. */
 
-/* With one rank, collectives copy or do nothing, so they need no launcher and no MPI_Init. */
+/* With one rank, a collective only copies its input, or does nothing, so it needs no launcher and
+ * no MPI_Init. */
 static int alone_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     (void)ctx, (void)buf, (void)bytes, (void)root;
     return 0;

@@ -66,7 +66,8 @@ void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_com
 
 /* Memory that all ranks of a communicator see, if all are on one host. */
 typedef struct comm_shared {
-    _Atomic uint64_t *stopped; /* the operation cancelled last << 32 | the rank that cancelled it */
+    _Atomic uint64_t *stopped; /* number of the operation cancelled last << 32 | the rank that
+                                  cancelled it */
 } comm_shared;
 
 /* Buffers for messages over a caller's table without `exchange`. */
@@ -93,7 +94,8 @@ struct dcp_comm {
     comm_local local;          /* the ranks that share memory with this one */
     comm_groups *hosts;        /* the ranks of each host; NULL: not known yet, see comm_hosts */
     comm_location location;    /* where this rank is: ranks with equal locations are on one host */
-    int table_host; /* the lowest rank of this rank's host, from a caller's table; -1: unknown */
+    int table_host; /* the lowest rank of this rank's host, as a caller's table reports it; -1:
+                       unknown */
     int rank, size;
     pid_t process;          /* the process that made the communicator */
     comm_packing packing;   /* see comm/messages.h */
@@ -101,12 +103,13 @@ struct dcp_comm {
     int (*stop)(void *ctx); /* given to dcp_comm_set_stop; NULL: none, as in duplicates */
     void *stop_ctx;
     uint64_t *numbers; /* room for two numbers per rank */
-    uint64_t eights[]; /* the number 8 for each rank: the sizes of an all-to-all of one u64 */
+    uint64_t eights[]; /* the number 8 for each rank: the sizes of an all-to-all of one u64 per
+                          rank */
 };
 
 /* Makes a communicator over a copy of `ops`; returns NULL if memory is short. Takes ownership of
- * `watch` in either case. It can't be duplicated unless the caller sets `duplicate`. With one rank,
- * `ops` and `watch` are not used and may be NULL. */
+ * `watch` in either case. The communicator can't be duplicated unless the caller sets `duplicate`.
+ * With one rank, `ops` and `watch` are not used and may be NULL. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
 
 /* Sets this rank's location to the host that the caller's table reports (host_of). If it reports
@@ -119,7 +122,8 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
 /* Turns the code that an operation returned into a status. Any code but 0 breaks the communicator,
  * even over a caller's table. */
 int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
-/* Returns true if the communicator's watch is broken; then no collective may be called any more. */
+/* Returns true if the communicator's watch is broken; then collectives must not be called any
+ * more. */
 bool comm_is_broken(const dcp_comm *comm);
 
 /* Collective: makes a communicator of the same ranks that a thread of the library may use while the

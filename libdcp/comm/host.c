@@ -97,7 +97,7 @@ int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error 
     if (!status && comm->rank > 0) fd = comm_memory_file_open(&file);
     void *memory = !status && fd >= 0 ? comm_memory_file_map(fd, bytes) : NULL;
     ok = memory != NULL;
-    if (!status) status = comm_allreduce(comm, &ok, 1, DCP_REDUCE_MIN, err); /* all opened it */
+    if (!status) status = comm_allreduce(comm, &ok, 1, DCP_REDUCE_MIN, err); /* 1: all have it */
     if (fd >= 0) close(fd);
     if (!status && ok)
         *out = memory;

@@ -32,10 +32,10 @@ void *comm_memory_file_map(int fd, size_t bytes);
  * *out stays NULL on all ranks, which is not a failure. */
 int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err);
 
-/* Collectives of the ranks on one host, through memory that they share. These may be only some of a
- * communicator's ranks. A waiting rank sleeps until the awaited one has come. MPI would poll
- * instead, and so take the core from a thread that computes, or from another rank if there are more
- * ranks than cores. */
+/* Collectives of the ranks on one host, through memory that they share. The ranks of a host may be
+ * only some of a communicator's ranks. A waiting rank sleeps until the awaited rank has arrived.
+ * MPI would poll instead, and so take the core from a thread that computes, or from another rank if
+ * there are more ranks than cores. */
 
 typedef struct comm_host {
     unsigned char *memory; /* the memory of all ranks of the host, side by side */
@@ -71,7 +71,7 @@ extern const dcp_comm_ops comm_host_ops;
  * messages between all ranks. */
 
 /* For a comm_mpi whose ranks share memory in groups. All-to-alls, and gathers of more than 4 KiB
- * per rank, are messages between all ranks. */
+ * per rank, use messages between all ranks. */
 extern const dcp_comm_ops comm_levels_ops;
 
 /* Prepares the messages between the first ranks of the groups. Returns -1 if memory is short. */

@@ -172,7 +172,8 @@ static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t 
 
 /* Counts in MPI-3 are ints, so larger messages go in pieces. Every rank derives the pieces from
  * sizes that both sides know, so no rank waits for a piece that is not sent. Memory is allocated
- * only for what a rank passes on for others; if it is short, the rank breaks the communicator. */
+ * only for what a rank passes on for others; if memory is short, the rank breaks the
+ * communicator. */
 
 #ifndef PIECE_BYTES                      /* tests set these small */
 #define PIECE_BYTES ((uint64_t)64 << 20) /* documented with dcp_comm_set_limit */

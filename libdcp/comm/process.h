@@ -70,7 +70,7 @@ bool comm_process_has_ended(const comm_process *own, const comm_process *other);
 
 typedef enum comm_cause {
     COMM_HAS_ENDED = 1, /* the rank's process has ended */
-    COMM_IS_LATE,       /* the rank did not come within the limit */
+    COMM_IS_LATE,       /* the rank did not arrive within the limit */
     COMM_FAILED,        /* MPI, or a function of the caller's table, failed on the rank */
 } comm_cause;
 

@@ -18,7 +18,7 @@
 enum { COMM_VOTES = 24 };
 
 typedef enum comm_vote_kind {
-    COMM_VOTE_SAME, /* uses two words: the value and its complement, as EQUAL does */
+    COMM_VOTE_SAME, /* like EQUAL, uses two words: the value and its complement */
     COMM_VOTE_EQUAL,
     COMM_VOTE_MIN,
     COMM_VOTE_MAX,

@@ -21,7 +21,7 @@ typedef struct box_copy {
 } box_copy;
 
 /* Sets up the copy of `count` elements per dimension, starting at start_a in an array of shape_a
- * and at start_b in one of shape_b. Everything must be within bounds. */
+ * and at start_b in an array of shape_b. Everything must be within bounds. */
 void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                         const uint64_t *shape_a, const uint64_t *start_a, const uint64_t *shape_b,
                         const uint64_t *start_b);

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Allocates memory for n elements of `size` bytes, without zeroing it. (calloc zeroes memory, and
- * checks for overflow as well.) Returns NULL if memory is short, or if n * size overflows. */
+/* Allocates memory for n elements of `size` bytes, without zeroing it. (For zeroed memory, use
+ * calloc, which checks for overflow as well.) Returns NULL if memory is short, or if n * size
+ * overflows. */
 static inline void *core_array(uint64_t n, size_t size) {
     size_t bytes;
     return __builtin_mul_overflow(n, size, &bytes) ? NULL : malloc(bytes);
@@ -24,8 +25,8 @@ static inline void *core_array_grow(void *old, uint64_t n, size_t size) {
 
 #define PAGE_BYTES 4096u /* datasets, tables and files end at multiples of this, for O_DIRECT */
 
-/* The largest page size that a kernel's page cache may have (on arm64 and ppc64). No two ranks
- * write to the same page of this size. */
+/* The largest page size of any kernel's page cache (on arm64 and ppc64). No two ranks write to the
+ * same page of this size. */
 #define LARGEST_PAGE_BYTES 65536u
 
 static inline uint64_t core_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }

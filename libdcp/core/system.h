@@ -62,8 +62,8 @@ static inline void core_futex_set(core_futex *f, uint32_t count) {
 }
 
 /* Sleeps until the count changes, unless it has already reached `count`; at most `nanoseconds`.
- * Returns true if that time has passed, or if a signal has arrived, since a timer's signals may be
- * so frequent that the time never passes. May return early, so check core_futex_reached again. */
+ * Returns true if that time has passed, or if a signal has arrived: a timer's signals may be so
+ * frequent that the time never passes. May return early, so check core_futex_reached again. */
 static inline bool core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
     const struct timespec most = {.tv_nsec = nanoseconds};
     const uint32_t seen = atomic_load(&f->count);

@@ -91,8 +91,8 @@ device_pinned *device_pinned_open(const staging *s, uint64_t bytes, size_t range
 /* NULL is ignored. */
 void device_pinned_free(device_pinned *pinned);
 
-/* Returns true if `pinned` belongs to the staging's device, and has at least this much memory and
- * room. */
+/* Returns true if `pinned` belongs to the staging's device, and has at least this much memory, and
+ * room for this many ranges. */
 bool device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
                          size_t ranges);
 /* Returns the memory, which begins at a page boundary. */

@@ -17,7 +17,7 @@ int format_about_write(const char *dir, const char *tool, int ranks, const char 
 
 struct json_t;
 
-/* Reads and checks the file; the caller releases *about. Returns the statuses of
+/* Reads and checks the file; the caller releases *about. Returns the same statuses as
  * format_about_check. */
 int format_about_parse(const char *dir, struct json_t **about, dcp_error *err);
 /* Returns DCP_ERR_CORRUPT if `about` names another step. */

@@ -44,7 +44,8 @@ bool format_hold_is_held(int dir_fd, const char *name);
 
 /* Claims the step for the writer, so no reader can hold it before format_hold_unclaim. Returns
  * false if a reader holds it, or if that cannot be determined. Otherwise returns true; *claim is
- * then NULL if there is nothing to lock, or if this process may not write to the step. */
+ * then NULL if there is nothing to lock, or if this process has no permission to write to the
+ * step. */
 bool format_hold_claim(int dir_fd, const char *name, io_lock_file **claim);
 
 /* NULL is ignored. */

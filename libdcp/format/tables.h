@@ -8,8 +8,8 @@
 #include "io/file.h"
 
 /* A load treats the files of a step as one file: they have consecutive addresses, in the order of
- * their numbers. If some ranks do not see some files, the files are ordered by the rank that reads
- * them instead, so each reader has one range of addresses. */
+ * their numbers. If some ranks do not see some files, the files are ordered by the ranks that read
+ * them, not by their numbers, so each reader has one range of addresses. */
 typedef struct format_file {
     char *path;  /* for a hidden file: the path on its reader */
     int reader;  /* the rank that reads the file's tables, and its data for ranks that can't */
@@ -56,5 +56,6 @@ int format_file_read(format_file *file, void *to, uint64_t bytes, uint64_t offse
 void format_file_will_read(format_file *file, uint64_t offset, uint64_t bytes);
 
 /* Reads all bytes of the file that are neither user block nor tensor data: HDF5's metadata, tables,
- * padding; once per file. Returns DCP_ERR_CORRUPT if they differ from what was saved. */
+ * padding. Does so only once per file. Returns DCP_ERR_CORRUPT if they differ from what was
+ * saved. */
 int format_file_check_outside(format_file *file, dcp_error *err);

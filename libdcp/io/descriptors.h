@@ -31,7 +31,7 @@ bool io_fd_cache_is_full(const io_file *file);
 /* Returns how many files may remain open. */
 unsigned io_fd_cache_limit(void);
 
-/* Closes a file, whether it is opened on use or not. Nobody may be using it. */
+/* Closes a file, whether it is opened on use or not. The file must not be in use. */
 void io_fd_close(io_file *file);
 
 /* Open files that forked processes don't share, for locks (F_OFD_SETLK). Such a lock belongs to the
@@ -40,7 +40,7 @@ void io_fd_close(io_file *file);
  * closes its copies of all files in the list immediately. */
 
 typedef struct io_lock_file {
-    int fd;          /* -1 in a process that was forked since then */
+    int fd;          /* -1 in a process that was forked since it was opened */
     pid_t process;   /* the process that opened it */
     const char *tag; /* borrowed, for io_lock_file_has; may be NULL */
     struct io_lock_file *next;

@@ -32,7 +32,7 @@ typedef struct load_job {
     reader_view view;   /* the datasets near this rank's boxes */
     uint64_t first_end; /* all ranks can make the pieces of the tensors before this one at once, if
                            the boxes cover all tensors exactly */
-    struct io_queue *queue;  /* for engines by position */
+    struct io_queue *queue;  /* for engines that move bytes by position */
     struct move_file *files; /* the checkpoint's files, ordered by address */
     move_device device;      /* the device that has boxes of this rank */
     uint64_t *sums; /* for each selected tensor, the checksums of the blocks of the datasets that

@@ -7,9 +7,9 @@
 #include "dcp/error.h"
 #include "plan/boxes.h"
 
-/* Requests from the tensors' homes the datasets near this rank's boxes, that is, those that can
- * share elements with the boxes. The message in which a rank sends its boxes, to find out who else
- * holds them, is also the request. */
+/* Requests the datasets near this rank's boxes (those that can share elements with the boxes) from
+ * the tensors' homes. The message in which a rank sends its boxes, to find out who else holds them,
+ * is also the request. */
 
 struct load_job;
 

@@ -76,17 +76,18 @@ void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes);
  * Ranks collect these fragments in shared memory, and carriers (routes.h) send and receive
  * them.
  *
- * To the file, a carrier's memory contains a message to each of its partners: fragments with heads.
- * Within a window the fragments may be in any order, depending on which rank of the group put them
- * there first. The receiver counts the fragments' bytes in the marks, and then places them like
- * fragments of its own group. Normally a message covers one window. If there are few fragments, one
- * message covers all windows, and is sent before the first window.
+ * When bytes move to the file, a carrier's memory contains a message to each of its partners:
+ * fragments with heads. Within a window the fragments may be in any order, depending on which rank
+ * of the group put them there first. The receiver counts the fragments' bytes in the marks, and
+ * then places them like fragments of its own group. Normally a message covers one window. If there
+ * are few fragments, one message covers all windows, and is sent before the first window.
  *
- * From the file, a carrier's memory contains a bit for each page of its partners' domains. A set
- * bit says that a rank of the group needs the page. The carrier sends the bits to its partners,
- * which mark these pages for reading and then send them. So a page is sent to a group only once,
- * however many of its ranks need it. All ranks of the group take their fragments from the carrier's
- * memory. If an exchange of messages requires all ranks, many windows are requested at once. */
+ * When bytes move from the file, a carrier's memory contains a bit for each page of its partners'
+ * domains. A set bit says that a rank of the group needs the page. The carrier sends the bits to
+ * its partners, which mark these pages for reading and then send them. So a page is sent to a group
+ * only once, however many of its ranks need it. All ranks of the group take their fragments from
+ * the carrier's memory. If an exchange of messages requires all ranks, many windows are requested
+ * at once. */
 
 typedef struct move_carriers {
     move_exchange *x;
@@ -134,7 +135,8 @@ void move_carriers_rewind(move_carriers *c);
  * walk over a window must call it exactly once for each such domain, in order. */
 uint32_t move_carriers_number(move_carriers *c, const move_domain *d);
 
-/* To the file. Empties the carrier's messages for a window, before ranks put anything into them. */
+/* When bytes move to the file: empties the carrier's messages for a window, before ranks put
+ * anything into them. */
 void move_carriers_empty(move_carriers *c, uint64_t window);
 /* Puts this rank's fragments of the domain into the messages. `number` is the result of
  * move_carriers_number. The walks count_walk and put_walk advance over the domain. */
@@ -148,8 +150,8 @@ void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
 /* Copies the received fragments into the areas, whose pages must be ready. */
 void move_carriers_copy_out(move_carriers *c, const move_half *half);
 
-/* From the file, like the functions below that take `i`, a window's index in the list. Clears the
- * window's bits before ranks set any. */
+/* This function and those below are for moves from the file; `i` is a window's index in the list.
+ * Clears the window's bits before ranks set any. */
 void move_carriers_clear(move_carriers *c, size_t i);
 /* Sets the bits of those pages of the domain that contain fragments of this rank. */
 void move_carriers_request(move_carriers *c, size_t i, const move_domain *d, uint32_t number,

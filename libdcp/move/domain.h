@@ -53,7 +53,7 @@ typedef struct move_windows {
     /* Rank r's range is [reader_ranges[r], reader_ranges[r + 1]). Borrowed; NULL: no reader
      * ranges. */
     const uint64_t *reader_ranges;
-    uint64_t last; /* the last domain that has any bytes; without reader ranges only */
+    uint64_t last; /* the last domain that has any bytes; valid only without reader ranges */
     /* the first domain in the row of `last`; UINT64_MAX: there is only one row */
     uint64_t last_row;
     uint64_t count; /* number of all windows, listed or not */

@@ -44,7 +44,7 @@ int move_engine_check(dcp_engine wanted, dcp_error *err);
 /* Returns the row of `wanted`. For DCP_ENGINE_AUTO, returns the engine that suits the file system
  * of `dir`, as this rank sees it; or the first row, if that engine cannot be used. */
 const move_engine *move_engine_choose(dcp_engine wanted, const char *dir);
-/* Returns the engine for files that not all ranks see, which some ranks read for others. */
+/* Returns the engine for files that some ranks do not see, so that other ranks read for them. */
 const move_engine *move_engine_for_scattered(void);
 /* Returns the engine that suits a file system of the type `type` (statfs' f_type). */
 const move_engine *move_engine_for_type(uint64_t type);

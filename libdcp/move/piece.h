@@ -2,9 +2,9 @@
  * loops over pieces.
  *
  * The bytes of a piece move in two ways. If its runs are long, the whole pages inside each run are
- * bulk: this rank writes or reads them itself. The rest, which is edges and short runs, travels as
- * fragments between this rank and the aggregators, the ranks that handle the file's domains
- * (domain.h). So no page is touched by two ranks, and small pieces become large transfers. */
+ * bulk: this rank writes or reads them itself. The rest (edges and short runs) travels as fragments
+ * between this rank and the aggregators, the ranks that handle the file's domains (domain.h). So no
+ * page is touched by two ranks, and small pieces become large transfers. */
 #pragma once
 
 #include <stdbool.h>

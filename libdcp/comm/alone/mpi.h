@@ -1,7 +1,7 @@
 /* MPI for one rank, for a build without MPI (DCP_MPI=OFF): the functions that the library and
- * dcp-train call. Every collective copies or does nothing. Such a build runs only as one process.
- * Requests are complete when they begin; a message to another rank, or MPI-IO, fails. Not
- * installed. */
+ * dcp-train call. A collective only copies its input to its output, or does nothing. Such a build
+ * runs only as one process. Requests are complete as soon as they begin; a message to another rank,
+ * or MPI-IO, fails. Not installed. */
 #ifndef DCP_COMM_ALONE_MPI_H
 #define DCP_COMM_ALONE_MPI_H
 
