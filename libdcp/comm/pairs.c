@@ -338,7 +338,7 @@ static int gather_along_tree(tree_gather *g) {
     return comm_batch_finish(&b);
 }
 
-/* Returns the number of ranks whose bytes a rank gathers, including itself. */
+/* Returns the number of ranks whose bytes a rank gathers, including the rank itself. */
 static int count_subtree(const pairs_tree *t, int size) {
     const int span = t->parent < 0 ? size : 2 * t->child > 0 ? 2 * t->child : 1;
     return span < size - t->own ? span : size - t->own;
@@ -503,8 +503,8 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
 }
 
 /* After the step of distance d, a rank knows that the 2 d - 1 ranks below it have entered the
- * barrier: it has received messages from some of these ranks, after those had heard from the
- * others. */
+ * barrier: it has received messages from some of these ranks, after those had received messages
+ * from the others. */
 static int pairs_barrier(void *ctx) {
     comm_pairs *p = ctx;
     int failed = comm_batch_receive_failures(p);

@@ -144,7 +144,7 @@ static void print_variant(const unsigned char *records, size_t bytes, int size, 
     comm_ranks_print(member, size, text, RANKS_TEXT);
 }
 
-/* Adds to err->ranks the ranks whose records differ from that of the first rank that is named. */
+/* Adds to err->ranks each rank whose record differs from the record of the first named rank. */
 static void name_others(const unsigned char *records, size_t bytes, int size,
                         comm_describe describe, dcp_error *err) {
     const unsigned char *first = NULL;

@@ -288,8 +288,8 @@ static int add_groups(many_boxes *m, dcp_error *err) {
     return status;
 }
 
-/* Puts the new tensors into the tree. Used if the state has many more tensors than are new: merging
- * lists would copy all of them. */
+/* Puts the new tensors into the tree. Used if the state already has many more tensors than are
+ * added: merging lists would copy all of them. */
 static bool put_into_tree(many_boxes *m) {
     for (size_t i = 0; i < m->n_fresh; i++) {
         if (tsearch(m->fresh[i], &m->state->by_path, core_state_compare)) continue;

@@ -146,8 +146,8 @@ static bool is_at_block(const box_walk *w) {
 }
 
 /* If runs are closest to each other along a loop other than the innermost, blocks share cache
- * lines. Copies as many blocks as share them, so each line is fetched only once. Returns the number
- * of blocks. */
+ * lines. Copies as many blocks as share the same lines, so each line is fetched only once. Returns
+ * the number of blocks. */
 static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
     const box_strides *s = w->strides;
     const stride_loop *near = &s->loop[s->near];

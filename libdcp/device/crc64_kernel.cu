@@ -37,7 +37,7 @@ extern "C" cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, c
                                                   uint64_t *pinned, cudaStream_t stream) {
     const uint64_t blocks = device_crc64_range_of(data, bytes).blocks;
     if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
-    cudaLaunchConfig_t config = {}; /* not <<< >>>, whose error may be an earlier call's */
+    cudaLaunchConfig_t config = {}; /* not <<< >>>, whose error may come from an earlier call */
     config.gridDim = dim3(blocks ? (unsigned)blocks : 1u);
     config.blockDim = dim3(SCHEME_THREADS);
     config.stream = stream;

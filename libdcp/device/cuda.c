@@ -26,7 +26,7 @@ enum { TO_HOST, OTHERS, STREAMS };
 
 typedef struct cuda_stream {
     cudaStream_t streams[STREAMS];
-    bool is_behind[STREAMS]; /* this stream's next copy must follow the other's operations */
+    bool is_behind[STREAMS]; /* this stream's next copy must follow the other stream's operations */
     cudaEvent_t before;      /* for waiting on the program or on the other stream */
     device_crc64_cell *cell;
     unsigned n;
@@ -102,7 +102,7 @@ static int follow(void *ctx, void *stream) {
 }
 
 /* Copies on stream k. If the other stream has copied since this stream's last copy, first waits for
- * the other's operations, since copies of the two directions may write and read the same memory. */
+ * the other's operations, since copies in the two directions may write and read the same memory. */
 static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
     if (!code && s->is_behind[k]) {

@@ -93,15 +93,16 @@ bool format_hold_is_held(int dir_fd, const char *name) {
     if (fd < 0 || fcntl(fd, F_OFD_GETLK, &whole))
         held = may_be_held(errno);
     else
-        held = whole.l_type == F_RDLCK; /* a write lock is a claim, so no reader holds it */
+        held = whole.l_type == F_RDLCK; /* a write lock is a claim, so no reader holds the step */
     if (fd >= 0) close(fd);
     close(folder_fd);
     return held;
 }
 
-/* A step to which this process may not write cannot be claimed, so only holds are checked. A reader
- * may come after this check, before the caller renames the step. Then either the reader finds that
- * the step has lost its name, or the caller finds the reader's lock before it removes the files. */
+/* A step to which this process has no permission to write cannot be claimed, so only holds are
+ * checked. A reader may come after this check, before the caller renames the step. Then either the
+ * reader finds that the step has lost its name, or the caller finds the reader's lock before it
+ * removes the files. */
 bool format_hold_claim(int dir_fd, const char *name, io_lock_file **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;

@@ -1,22 +1,24 @@
 ! libdcp for Fortran 2008: communicators, states of Fortran arrays, saves and loads. Compile this file
-! with the program (a .mod file belongs to one compiler): link the target dcp::fortran of
-! find_package(dcp), or name what `pkg-config --variable=fortran_module dcp` says beside its --libs.
+! with the program, since a .mod file works with only one compiler: link the target dcp::fortran of
+! find_package(dcp), or compile the file that `pkg-config --variable=fortran_module dcp` prints, and
+! link with the output of `pkg-config --libs dcp`.
 !
 !     use dcp
 !     use, intrinsic :: iso_c_binding
 !     real(c_double), target :: u(rows, columns)      ! this rank's columns of a plate
 !     type(dcp_comm) :: comm; type(dcp_state) :: state; type(dcp_store) :: store
-!     call dcp_comm_from_fortran(MPI_COMM_WORLD, comm)    ! of mpi_f08: MPI_COMM_WORLD%MPI_VAL
+!     call dcp_comm_from_fortran(MPI_COMM_WORLD, comm)    ! with mpi_f08: MPI_COMM_WORLD%MPI_VAL
 !     call dcp_state_create(state)
 !     call dcp_state_add_array(state, "/heat/u", "F64", shape=[rows, all_columns], data=c_loc(u), &
 !                              start=[1_int64, first], count=shape(u, int64))
 !     call dcp_store_open(comm, "ckpt", store)
 !     call dcp_save(store, step, state)
 !
-! What each call does, what is collective and what is borrowed is said in the headers of the same
-! names in C (dcp_save(3) and so on). Here `err`, which is optional, says what failed: err%status is
-! DCP_OK or less than 0, dcp_error_text(err) the message. Without `err` a failure is `error stop`
-! with that text. The member `ptr` of each object is the one in C, for functions that are not here.
+! The C functions of the same names are documented in their headers and manual pages (dcp_save(3)
+! and so on): what each call does, whether it is collective, and what it borrows. Here the optional
+! `err` describes a failure: err%status is DCP_OK or less than 0, and dcp_error_text(err) is the
+! message. Without `err`, a call that fails prints the message and executes `error stop`. The member
+! `ptr` of each object is the C object, for functions that this module lacks.
 module dcp
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: int64, error_unit
@@ -75,7 +77,7 @@ module dcp
     type, bind(C) :: c_box
         integer(c_int64_t) :: start(DCP_MAX_DIMS), count(DCP_MAX_DIMS)
     end type
-    ! The first members of these structs; the library takes the others as 0.
+    ! The first members of these structs; the library treats the others as 0.
     type, bind(C) :: c_store_options
         integer(c_size_t) :: size
         integer(c_int) :: keep, replace
@@ -197,7 +199,7 @@ contains
 
     ! ---- errors ----
 
-    ! The message of a call that failed; "" after one that didn't.
+    ! Returns the message of a call that failed; "" after a call that did not fail.
     function dcp_error_text(err) result(text)
         type(dcp_error), intent(in) :: err
         character(:), allocatable :: text
@@ -210,7 +212,7 @@ contains
         end do
     end function
 
-    ! What a call found becomes the caller's `err`, or without one the end of a program that failed.
+    ! Passes the outcome of a call to the caller's `err`. Without `err`, a failure ends the program.
     subroutine finish(status, found, err)
         integer(c_int), intent(in) :: status
         type(dcp_error), intent(inout) :: found
@@ -225,7 +227,7 @@ contains
         end if
     end subroutine
 
-    ! A mistake that only this module can see.
+    ! Reports a mistake that only this module can detect.
     subroutine refuse(why, err, status)
         character(*), intent(in) :: why
         type(dcp_error), intent(out), optional :: err
@@ -243,7 +245,7 @@ contains
 
     ! ---- communicators ----
 
-    ! One rank alone.
+    ! Makes a communicator of one rank.
     subroutine dcp_comm_self(comm, err)
         type(dcp_comm), intent(out) :: comm
         type(dcp_error), intent(out), optional :: err
@@ -251,8 +253,8 @@ contains
         call finish(c_comm_self(comm%ptr, found), found, err)
     end subroutine
 
-    ! A duplicate of MPI's communicator `mpi_comm`, an integer as in `use mpi`; collective. For a libdcp
-    ! that was built with MPI.
+    ! Makes a communicator over a duplicate of the MPI communicator `mpi_comm`, an integer as in
+    ! `use mpi`. Collective. Requires a libdcp that was built with MPI.
     subroutine dcp_comm_from_fortran(mpi_comm, comm, err)
         integer, intent(in) :: mpi_comm
         type(dcp_comm), intent(out) :: comm
@@ -289,14 +291,17 @@ contains
     ! Adds the part of a global array that this rank holds in an array of its own.
     !   dtype    the elements' type by name: "F64", "F32", "I64", "I32" ... (dcp_dtype_name)
     !   shape    of the global array, in the order of Fortran's dimensions
-    !   data     c_loc of the first element of the part: u(1, 1), or of what is in ghost cells
-    !   start    the part's first index in the global array, in which all indices begin at 1; [1, ...]
-    !   count    the part's shape; what is left out is the global one. 0 in a dimension: no part
-    !   extents  the shape of the array in memory that it is in, with ghost cells or padding; `count`
+    !   data     c_loc of the first element of the part: u(1, 1), or the first one within ghost cells
+    !   start    the part's first index in the global array, in which all indices begin at 1; default:
+    !            [1, ...]
+    !   count    the part's shape; default: `shape`. 0 in a dimension: this rank holds no part
+    !   extents  the shape of the array in memory that contains the part, with ghost cells or padding;
+    !            default: `count`
     !   reversed .true.: the tensor has its dimensions in reverse order, as HDF5's Fortran interface
     !            writes them: h5py shows u(i, j) as u[j-1, i-1], and the part is saved in the order in
-    !            which it lies in memory, which is faster. .false., the default: as u[i-1, j-1]
-    ! The array must have the target attribute, and stays until the state is destroyed.
+    !            which it lies in memory, which is faster. .false., the default: h5py shows u(i, j) as
+    !            u[i-1, j-1]
+    ! The array must have the target attribute, and must exist until the state is destroyed.
     subroutine dcp_state_add_array(state, path, dtype, shape, data, start, count, extents, reversed, err)
         type(dcp_state), intent(in) :: state
         character(*), intent(in) :: path, dtype
@@ -362,7 +367,7 @@ contains
         call finish(c_state_add_strided(state%ptr, tensor, box, data, strides, found), found, err)
 
     contains
-        subroutine take(given, into) ! n becomes -1 where it is of another length
+        subroutine take(given, into) ! n becomes -1 if the lengths differ
             integer(int64), intent(in) :: given(:)
             integer(int64), intent(inout) :: into(:)
             if (size(given) /= size(into)) then
@@ -381,8 +386,8 @@ contains
 
     ! ---- stores and saves ----
 
-    !   keep     complete steps that stay after a save; all of them
-    !   replace  whether a save may replace a step; .false.
+    !   keep     how many complete steps remain after a save; default: all
+    !   replace  whether a save may replace a step; default: .false.
     subroutine dcp_store_open(comm, dir, store, keep, replace, err)
         type(dcp_comm), intent(in) :: comm
         character(*), intent(in) :: dir
@@ -412,7 +417,7 @@ contains
         store%ptr = c_null_ptr
     end subroutine
 
-    !   json    a JSON object to keep with the tensors; none
+    !   json    a JSON object to keep with the tensors; default: none
     !   layout  DCP_LAYOUT_GLOBAL (default) or DCP_LAYOUT_SHARDED
     subroutine dcp_save(store, step, state, json, layout, err)
         type(dcp_store), intent(in) :: store
@@ -429,8 +434,8 @@ contains
                            c_null_ptr, found), found, err)
     end subroutine
 
-    ! The same beside the program's work. The arrays must not change before dcp_save_fence; `saving`
-    ! is ended by dcp_save_wait, whose `err` is the save's outcome.
+    ! Like dcp_save, but the program can continue meanwhile. The arrays must not change before
+    ! dcp_save_fence. dcp_save_wait ends `saving`; its `err` is the outcome of the save.
     subroutine dcp_save_async(store, step, state, saving, json, layout, err)
         type(dcp_store), intent(in) :: store
         integer(int64), intent(in) :: step
@@ -452,13 +457,13 @@ contains
         call c_save_fence(saving%ptr)
     end subroutine
 
-    ! 1: done; 0: not yet; DCP_ERR_STATE: nobody does it before the fence or the wait.
+    ! Returns 1: done; 0: not yet; DCP_ERR_STATE: only the fence or the wait does the save.
     integer function dcp_save_is_done(saving)
         type(dcp_saving), intent(in) :: saving
         dcp_save_is_done = int(c_save_is_done(saving%ptr))
     end function
 
-    ! Gives the save up: dcp_save_wait tells whether it came in time (DCP_ERR_CANCELLED).
+    ! Cancels the save: dcp_save_wait reports DCP_ERR_CANCELLED if this call came in time.
     subroutine dcp_save_cancel(saving)
         type(dcp_saving), intent(in) :: saving
         call c_save_cancel(saving%ptr)
@@ -476,7 +481,7 @@ contains
 
     ! ---- checkpoints and loads ----
 
-    ! A step's folder, or a directory of steps: its newest one.
+    ! Opens a step; `path` is its folder, or a directory of steps, which means its newest step.
     subroutine dcp_checkpoint_open(comm, path, ckpt, err)
         type(dcp_comm), intent(in) :: comm
         character(*), intent(in) :: path
@@ -505,7 +510,7 @@ contains
         end do
     end function
 
-    ! Fills the arrays of `state`, however they were spread when they were saved.
+    ! Fills the arrays of `state`, however they were distributed over the ranks that saved them.
     subroutine dcp_load(ckpt, state, err)
         type(dcp_checkpoint), intent(in) :: ckpt
         type(dcp_state), intent(in) :: state
@@ -514,8 +519,8 @@ contains
         call finish(c_load(ckpt%ptr, state%ptr, c_null_ptr, found), found, err)
     end subroutine
 
-    ! The same beside the program's work: nobody touches the arrays before dcp_load_wait, whose `err`
-    ! is the load's outcome.
+    ! Like dcp_load, but the program can continue meanwhile. It must not access the arrays before
+    ! dcp_load_wait, whose `err` is the outcome of the load.
     subroutine dcp_load_async(ckpt, state, loading, err)
         type(dcp_checkpoint), intent(in) :: ckpt
         type(dcp_state), intent(in) :: state
@@ -525,7 +530,7 @@ contains
         call finish(c_load_async(ckpt%ptr, state%ptr, c_null_ptr, loading%ptr, found), found, err)
     end subroutine
 
-    ! 1: done; 0: not yet; DCP_ERR_STATE: nobody does it before the wait.
+    ! Returns 1: done; 0: not yet; DCP_ERR_STATE: only the wait does the load.
     integer function dcp_load_is_done(loading)
         type(dcp_loading), intent(in) :: loading
         dcp_load_is_done = int(c_load_is_done(loading%ptr))
@@ -554,7 +559,7 @@ contains
 
     ! ---- text and options for C ----
 
-    ! Without the blanks at its end, and with a NUL.
+    ! Returns the text without its trailing blanks, followed by a NUL.
     pure function c_text(text) result(chars)
         character(*), intent(in) :: text
         character(kind=c_char) :: chars(len_trim(text) + 1)
@@ -565,7 +570,7 @@ contains
         chars(len_trim(text) + 1) = c_null_char
     end function
 
-    ! `address` is that of `text` in `chars`; NULL where there is none.
+    ! Copies `text` to `chars`; `address` becomes the address of the copy, or NULL if there is no text.
     subroutine optional_text(text, chars, address)
         character(*), intent(in), optional :: text
         character(kind=c_char), allocatable, target, intent(out) :: chars(:)
