@@ -2,8 +2,9 @@
  *
  * Open MPI's own MPI-IO (ompio) reports success for writes that failed because the disk was full,
  * so ROMIO is required. When a process opens its first file, Open MPI reads from the environment
- * which of the two to use. So the variable is set just before, unless it is already set. The return
- * code of every transfer is checked: H5Fflush and H5Fclose succeed even if data was lost. */
+ * which of the two to use. So the variable OMPI_MCA_io is set just before that, unless it is
+ * already set. The return code of every transfer is checked: H5Fflush and H5Fclose succeed even if
+ * data was lost. */
 #include "h5/parallel.h"
 
 #include <mpi.h>
@@ -82,7 +83,7 @@ static int open_file(h5_file *f, dcp_error *err) {
 
 /* HDF5 1.10 rewrites the superblock whenever it closes a file that was opened for writing. If that
  * fails, an id keeps pointing to freed memory, and MPI_Finalize crashes. So the driver's MPI handle
- * is closed before H5Fclose, and replaced by that of a scratch file in memory. */
+ * is closed before H5Fclose, and replaced by the handle of a scratch file in memory. */
 static int open_scratch(h5_file *f, dcp_error *err) {
     char path[64];
     int fd = memfd_create("dcp-mpio", MFD_CLOEXEC);

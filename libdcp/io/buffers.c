@@ -58,8 +58,9 @@ static uint64_t left_to_group(const char *folder, const group_files *names) {
     return least > used ? least - used : 0;
 }
 
-/* Returns the minimum for a group and all groups that contain it. In a container the beginning of
- * the path may not exist; then the process's group may be the topmost one that is visible. */
+/* Returns the least memory that is left to a group or to any group that contains it. In a container
+ * the beginning of the path may not exist; then the process's group may be the topmost one that is
+ * visible. */
 static uint64_t left_to_groups(const char *cgroups, char *group, const group_files *names) {
     char folder[PATH_MAX];
     uint64_t least = UINT64_MAX;

@@ -29,7 +29,7 @@ struct load_job;
 
 /* A load selects tensors, plans, moves bytes, proves what arrived, and casts. If the ranks' boxes
  * cover a tensor exactly, the tensor is proven by the checksums of what arrived in memory, added up
- * over all ranks. In any other tensor, the load proves each block of which some rank needs a part
+ * over all ranks. For any other tensor, the load proves each block of which some rank needs a part
  * (proofs.h). */
 
 /* Computes the checksum of a replica, or of the box that it is compared with. */
@@ -89,7 +89,7 @@ static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
     return status;
 }
 
-/* Returns this rank's kept box that equals `want`, or NULL. plan->boxes ascend by tensor. */
+/* Returns the box equal to `want` that this rank keeps, or NULL. plan->boxes ascend by tensor. */
 static const plan_box *find_kept_box(state_tensor *const *sorted, const plan_boxes *plan,
                                      size_t tensor, const dcp_box *want) {
     size_t low = core_lower_bound(&plan->boxes->tensor, plan->n, sizeof *plan->boxes, tensor);
@@ -229,7 +229,7 @@ static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns the bytes of this rank's boxes, as they are stored. */
+/* Returns the size of this rank's boxes in bytes, with elements of the stored types. */
 static uint64_t bytes_of_boxes(const load_job *l) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
@@ -249,8 +249,8 @@ static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *optio
 }
 
 /* Collective; begins with comm_agree of `own`. Plans the boxes of all ranks, and agrees on the
- * number of tensors whose pieces all ranks can make at once. Each rank calls load_pieces_begin as
- * soon as it can know the datasets near its boxes: immediately if its rows are READER_ROWS_HERE,
+ * number of tensors whose pieces all ranks can make in one batch. Each rank calls load_pieces_begin
+ * as soon as it can know the datasets near its boxes: immediately if its rows are READER_ROWS_HERE,
  * after the homes' answers if homes are asked, and otherwise after it has received the plan. */
 static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, uses_homes = load_uses_homes(l);

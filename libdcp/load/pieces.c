@@ -212,7 +212,8 @@ void load_cast_in_place(const load_job *l) {
  * can make all datasets of a tensor count as near. */
 enum { FEW = 64 };
 
-/* The maximum per rank at a time, unless a single tensor has more. These pieces take a few MiB. */
+/* The maximum number of pieces that a rank has at a time, unless a single tensor has more. These
+ * pieces take a few MiB. */
 enum { MOST_PIECES = 32 << 10 };
 
 static int make_sums(load_job *l, dcp_error *err) {
@@ -343,7 +344,7 @@ static size_t pieces_of(const load_job *l, const plan_box *b, move_piece *out) {
     return n;
 }
 
-/* HDF5 may see a file only after plain reads have shown that its metadata is intact. */
+/* HDF5 must not open a file before plain reads have shown that its metadata is intact. */
 static int check_metadata(void *owner, dcp_error *err) {
     return format_file_check_outside(owner, err);
 }
@@ -390,7 +391,7 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Sets *end to the number of tensors whose pieces this rank can have at once, and opens their
+/* Sets *end to the number of tensors whose pieces this rank can have in one batch, and opens their
  * datasets. */
 static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;

@@ -49,7 +49,7 @@ struct load_job;
 
 /* Not collective. Called as soon as this rank can know the datasets near its boxes. Finds these
  * datasets, and allocates the checksums, the list of files and the queue. Sets *end to the number
- * of tensors, starting at the first, whose pieces this rank can have at once, and opens their
+ * of tensors, starting at the first, whose pieces this rank can have in one batch, and opens their
  * datasets. */
 int load_pieces_begin(struct load_job *l, uint64_t *end, dcp_error *err);
 void load_pieces_free(struct load_job *l);

@@ -162,7 +162,8 @@ uint64_t move_carriers_table_bytes(const move_carriers *c) {
     return (uint64_t)c->w->groups->n * sizeof *c->places;
 }
 
-/* Returns the number of windows in a block. If it is greater than 1, all ranks choose the same. */
+/* Returns the number of windows in a block. If it is greater than 1, all ranks choose the same
+ * number. */
 static size_t choose_block(const move_carriers *c) {
     if (!comm_exchange_is_collective(c->x->comm)) return 1;
     const size_t fitting = MOST_ASKED_BYTES / ((size_t)c->w->groups->n * bits_bytes(c));
@@ -265,8 +266,8 @@ static void add_receive(move_carriers *c, const move_partner *p, void *data, uin
 }
 
 /* Exchanges the messages of windows [i, end) of the list. If an exchange requires all ranks, they
- * all know whether some rank exchanges anything in these windows, so they all call it or none
- * does. */
+ * all know whether some rank exchanges anything in these windows, so either all of them call
+ * comm_exchange_run, or none does. */
 static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
     bool flow = false;
     for (; i < end; i++) flow |= c->routes->has_own[i] || c->routes->has_theirs[i];

@@ -1,21 +1,21 @@
-/* Each aggregator has an area in the shared memory of its group, which holds its domain of a
- * window. The group's ranks put their fragments into the areas, or take them from there. First,
- * they announce in the marks of an area's pages what they will put or take. Windows use the two
- * halves of the memory in turn. A rank that is alone in its group uses a buffer of its queue as its
- * area.
+/* Each aggregator has an area in the shared memory of its group. The area holds the aggregator's
+ * domain of a window. The group's ranks put their fragments into the areas, or take them from
+ * there. First, they announce in the marks of an area's pages what they will put or take. Windows
+ * use the two halves of the memory in turn. A rank that is alone in its group uses a buffer of its
+ * queue as its area.
  *
- * To the file, a page's mark counts the bytes that will be put into the page. So the aggregator
- * knows which pages are touched, and which of these will not be filled completely by fragments. It
- * first fills those incomplete pages with zeros. While it writes from its area, the next window is
- * put into the other half. The group has a barrier after other groups' fragments were counted; when
- * the areas are ready; and when all ranks have put their fragments, and have counted those of the
- * next window.
+ * When bytes move to the file, a page's mark counts the bytes that will be put into the page. So
+ * the aggregator knows which pages are touched, and which of these will not be filled completely by
+ * fragments. It first fills those incomplete pages with zeros. While it writes from its area, the
+ * next window is put into the other half. The group has a barrier after other groups' fragments
+ * were counted; when the areas are ready; and when all ranks have put their fragments, and have
+ * counted those of the next window.
  *
- * From the file, a page's mark says that some rank needs the page. Aggregators read into their
- * areas. While ranks take their fragments of one window, the next window is being read into the
- * other half. The group has a barrier after marking; after other groups' requests were marked;
- * after the reading; and when other groups' pages have arrived. The first of these barriers also
- * shows that all ranks are done with the window that used the same half before.
+ * When bytes move from the file, a page's mark says that some rank needs the page. Aggregators read
+ * into their areas. While ranks take their fragments of one window, the next window is being read
+ * into the other half. The group has a barrier after marking; after other groups' requests were
+ * marked; after the reading; and when other groups' pages have arrived. The first of these barriers
+ * also shows that all ranks are done with the window that used the same half before.
  *
  * Ranks that read independently have no barriers, and each has an area like a rank that is alone in
  * its group.
@@ -162,8 +162,8 @@ static unsigned char *own_area(const exchange *e, const move_half *half) {
 }
 
 /* Moves the marks of this rank's area in window i to half->pages, whose elements become 1 for
- * marked pages, and clears them. Waits until the area is free. If `fill` is set, writes zeros into
- * the marked pages that fragments will not fill completely. */
+ * marked pages, and clears the marks. Waits until the area is free. If `fill` is set, writes zeros
+ * into the marked pages that fragments will not fill completely. */
 static void take_marks(const exchange *e, size_t i, move_half *half, bool fill) {
     half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
     if (!half->is_own) return;
