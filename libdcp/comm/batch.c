@@ -24,7 +24,7 @@
 
 #define PAUSE_NS 20000 /* the first pause */
 #define LONG_PAUSE_NS 2000000
-#define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
+#define POLL_NS 10000000  /* how long a rank polls without sleeping if it need not yield its core */
 #define POLLS 200         /* polls before the clock is read for the first time */
 #define HEAR_NS 5000000   /* between two checks for reports from others */
 #define LAST_NS 100000000 /* after this time, everything that an ended rank sent has arrived */
@@ -45,7 +45,7 @@ typedef struct waiting {
     comm_patience patience;
     comm_search search;
     int64_t now, began, received_at;
-    int64_t last; /* when the awaited rank number `ended` was found dead; 0: no awaited rank was */
+    int64_t last; /* when the awaited rank `ended` was found dead; 0: none was found dead */
     int64_t lost; /* when a rank that is not awaited here was found dead; 0: none was */
     int ended;
     int open; /* how many requests were not complete at the last check */
@@ -136,7 +136,7 @@ void comm_batch_break(comm_pairs *p, comm_cause why, int code, int rank) {
     forward_failure(p);
 }
 
-/* If several threads wait at the same time, one of them receives for all. */
+/* If several threads wait at the same time, one of them receives for all of them. */
 bool comm_batch_receive_failures(comm_pairs *p) {
     comm_failure reported = {0};
     comm_watch *w = p->watch;
@@ -214,7 +214,7 @@ static void look_at_others(comm_batch *b, waiting *w) {
     if (w->now - w->lost > LOST_NS) comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, which);
 }
 
-/* If requests have completed since the last check, the limit starts anew. */
+/* If requests have completed since the last check, the time limit starts anew. */
 static void note_progress(comm_batch *b, waiting *w) {
     int open = 0;
     for (int i = 0, done; i < b->n; i++, open += !done) {

@@ -41,7 +41,7 @@ void comm_batch_send(comm_batch *batch, const void *from, uint64_t bytes, int pe
 void comm_batch_receive(comm_batch *batch, void *to, uint64_t bytes, int peer);
 
 /* Waits for all messages, and empties the batch. Returns 0, or another value once the watch is
- * broken; then all receives that could be cancelled have been. */
+ * broken; by then, all receives that could be cancelled have been cancelled. */
 int comm_batch_finish(comm_batch *batch);
 
 /* Waits for a request of one of MPI's collectives; `code` is the result of the call that began the

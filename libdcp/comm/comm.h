@@ -32,8 +32,8 @@ typedef struct comm_areas {
 /* Frees the areas and leaves an empty set. */
 void comm_areas_free(comm_areas *areas);
 
-/* Returns the mark of a page of an area, and sets it to 0. A barrier must separate this from other
- * ranks' use of the mark. */
+/* Returns the mark of a page of an area, and sets it to 0. A barrier must separate this call from
+ * other ranks' use of the mark. */
 static inline uint16_t comm_areas_take_mark(const comm_areas *areas, size_t area, size_t page) {
     _Atomic uint16_t *at = &areas->marks[area][page];
     const uint16_t mark = atomic_load_explicit(at, memory_order_relaxed);
@@ -81,8 +81,8 @@ struct dcp_comm {
     dcp_comm_ops ops;
     void *ctx;
     void (*destroy_ctx)(struct dcp_comm *comm); /* NULL: the context is the caller's */
-    /* Collective: makes a communicator of the same ranks that another thread may use at the same
-     * time, and that sleeps while it waits. NULL: this rank cannot make one. Called only by
+    /* Collective: makes a communicator with the same ranks, which another thread may use at the
+     * same time, and which sleeps while it waits. NULL: this rank cannot make one. Called only by
      * comm_duplicate, and only if all ranks have this function. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: called when the ranks' locations have changed; NULL: nothing depends on the
@@ -126,8 +126,8 @@ int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error 
  * more. */
 bool comm_is_broken(const dcp_comm *comm);
 
-/* Collective: makes a communicator of the same ranks that a thread of the library may use while the
- * program uses this one. All ranks destroy it with dcp_comm_destroy. If a rank can't have one
+/* Collective: makes a communicator with the same ranks, which a thread of the library may use while
+ * the program uses this one. All ranks destroy it with dcp_comm_destroy. If a rank can't have one
  * (MPI's thread level, a caller's table without duplicates), returns DCP_OK, and *out is NULL on
  * all ranks: the work has to be done on the caller's thread. */
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err);
@@ -188,7 +188,7 @@ typedef struct comm_stop {
  * collective. */
 comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome);
 
-/* Not collective, but all ranks begin their operations on `comm` in the same order. */
+/* Not collective, but all ranks must begin their operations on `comm` in the same order. */
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
 
 /* Returns DCP_ERR_CANCELLED if this rank's caller cancels the operation, or if another rank is

@@ -74,7 +74,7 @@ int comm_memory_file_open(const comm_memory_file *file) {
     return -1;
 }
 
-/* Collective: *one becomes 1 if all ranks are on the host of the first one, else 0. */
+/* Collective: *one becomes 1 if all ranks are on the host of the first rank, else 0. */
 static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
     comm_location first = comm->location;
     int status = comm_broadcast(comm, &first, sizeof first, 0, err);
@@ -120,8 +120,8 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
 #define LONG_NAP_NS 32000000
 #define LAST_NS 100000000 /* by then, everything that a rank sent before it ended has arrived */
 
-/* Lets MPI make progress: the awaited rank may itself wait for a message of this rank that MPI has
- * yet to send. */
+/* Lets MPI make progress: the awaited rank may itself wait for a message from this rank that MPI
+ * has yet to send. */
 static void push_mpi(comm_pairs *pairs) {
     int flag;
     int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pairs->comm, &flag, MPI_STATUS_IGNORE);
@@ -143,8 +143,8 @@ typedef struct host_wait {
     int gone;
 } host_wait;
 
-/* Checks all ranks of the host, since a rank other than the awaited one may have ended and will
- * never come. If the communicator has several hosts, a rank of this host may have ended only
+/* Checks all ranks of the host, since a rank other than the awaited one may have ended, and will
+ * then never arrive. If the communicator has several hosts, a rank of this host may have ended only
  * because a rank of another host ended first, and may have sent a report of that. So the rank of
  * this host is named as the failed one only after LAST_NS: by then any such report has arrived, and
  * has broken the watch first. */
@@ -356,7 +356,7 @@ static int levels_barrier(void *context) {
  * on every other host, the first rank does. */
 typedef struct rooted {
     comm_mpi *ctx;
-    int root, group; /* group: the root's */
+    int root, group; /* group: the root's group */
     int number;      /* the number, in its host, of the rank that stands for this host */
     bool stands;     /* true if this rank stands for its host */
 } rooted;
@@ -392,7 +392,7 @@ static int levels_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_re
     return failed;
 }
 
-/* Copies from blocks of `block` bytes, one per group, to the places of all ranks in `recv`. */
+/* Copies from blocks of `block` bytes, one per group, to each rank's place in `recv`. */
 static void place_blocks(const comm_groups *groups, const unsigned char *blocks, uint64_t block,
                          uint64_t bytes, unsigned char *recv) {
     for (int g = 0; g < groups->n; g++)
@@ -401,7 +401,7 @@ static void place_blocks(const comm_groups *groups, const unsigned char *blocks,
                    blocks + (uint64_t)g * block + (uint64_t)i * bytes, bytes);
 }
 
-/* Each block is as large as that of the largest group, since all blocks of a gather have equal
+/* Each block is as large as the largest group's block, since all blocks of a gather have equal
  * sizes. */
 static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsigned char *recv) {
     comm_mpi *ctx = r->ctx;

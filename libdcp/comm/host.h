@@ -45,7 +45,8 @@ typedef struct comm_host {
     comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
     uint32_t round; /* the last round that this rank has published */
-    int rank, size; /* this rank's number among the ranks of the host, and their number */
+    int rank, size; /* this rank's number among the ranks of the host; how many ranks the host
+                       has */
     int *ranks;     /* [size]: the ranks' numbers in the communicator */
 } comm_host;
 
@@ -62,8 +63,8 @@ typedef struct comm_mpi {
     int *first;                /* [group]: the group's first rank */
 } comm_mpi;
 
-/* Collectives of the ranks of a host, for a comm_mpi that has joined it. Ranks and roots are
- * numbers in the host. The functions fail once the watch is broken. */
+/* Collectives of the ranks of a host, for a comm_mpi that has joined it. Ranks and roots are given
+ * by their numbers in the host. The functions fail once the watch is broken. */
 extern const dcp_comm_ops comm_host_ops;
 
 /* Collectives of ranks on several hosts: first in the memory of each host, then by messages between

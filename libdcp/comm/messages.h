@@ -62,7 +62,7 @@ static inline int comm_buffer_broadcast(dcp_comm *comm, comm_buffer *message, in
  *
  * A list is sorted by peer, contains each peer at most once, and never contains this rank. The
  * sender and the receiver of a message both list it, in corresponding exchanges. A list may have
- * messages of no bytes, which are not sent. */
+ * messages of zero bytes, which are not sent. */
 
 /* An exchange. Its lists and their memory are the caller's, and must not be changed until the
  * exchange ends. */
@@ -71,7 +71,7 @@ typedef struct comm_exchange {
     const dcp_comm_message *send, *receive;
     size_t sends, receives;
     size_t sends_below, receives_below; /* how many messages go to, and come from, lower ranks */
-    size_t sent, received; /* for how many messages piece number `piece` has been begun */
+    size_t sent, received; /* the number of messages of which piece number `piece` has been begun */
     uint64_t piece; /* large messages go in pieces: the first pieces of all messages before the
                        second ones */
 } comm_exchange;

@@ -1,8 +1,9 @@
 /* Sends small messages of an all-to-all by way of other ranks. A message to a rank at
  * distance d, counted upwards, travels in steps of 1, 2, 4, ... ranks: the powers of two whose sum
- * is d. In round k, a rank sends all messages whose distance contains 2^k, both its own and those
- * that it passes on for others, to the rank at distance 2^k. They travel as one message. Only its
- * sender knows its length, so its first part, of at most FIRST_BYTES, begins with the length. */
+ * is d. In round k, a rank sends all messages whose distance contains the power 2^k, both its own
+ * and those that it passes on for others, to the rank at distance 2^k. They travel as one message.
+ * Only the sender knows its length, so its first part, of at most FIRST_BYTES, begins with the
+ * length. */
 #include "comm/pairs.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include "comm/batch.h"
 #include "core/bytes.h"
 
-#ifndef FIRST_BYTES /* tests set all of these small */
+#ifndef FIRST_BYTES /* tests set all of these to small values */
 #define FIRST_BYTES ((uint64_t)16 << 10)
 #define ROUTED_BYTES ((uint64_t)2 << 20) /* with more per rank, messages go directly */
 #define ROUTED_PEERS 64 /* direct messages to this many peers, or fewer, take a round or two */
@@ -25,8 +26,8 @@ typedef struct packet {
     uint64_t bytes; /* size of the message, which follows this head */
 } packet;
 
-/* Packets one after the other. They follow a word with the length of the whole list, including that
- * word. */
+/* Packets one after the other. They follow a word that holds the length of the whole list,
+ * including that word. */
 typedef struct packet_list {
     unsigned char *data;
     uint64_t bytes, capacity;
@@ -175,7 +176,7 @@ static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t 
  * only for what a rank passes on for others; if memory is short, the rank breaks the
  * communicator. */
 
-#ifndef PIECE_BYTES                      /* tests set these small */
+#ifndef PIECE_BYTES                      /* tests set these to small values */
 #define PIECE_BYTES ((uint64_t)64 << 20) /* documented with dcp_comm_set_limit */
 #define PIPE_BYTES ((uint64_t)512 << 10) /* parts of a broadcast that goes from rank to rank */
 #define HALVE_BYTES ((uint64_t)16 << 10) /* the smallest reduction that ranks divide */
@@ -379,7 +380,7 @@ static int pairs_gather(void *ctx, const void *send, uint64_t bytes, void *recv,
 }
 
 /* Sends values[n] to rank `to`, and receives as many from rank `from` into this rank's spare
- * memory. A rank of -1 stands for none. */
+ * memory. Rank -1 means no rank. */
 static int swap_values(comm_pairs *p, const uint64_t *values, uint64_t n, int to, int from) {
     comm_batch b = {.pairs = p};
     if (from >= 0) comm_batch_receive(&b, p->spare, n * sizeof *values, from);

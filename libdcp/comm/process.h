@@ -59,8 +59,8 @@ void comm_process_find(comm_process *out);
  * kernel, and in one PID namespace and one time namespace. */
 bool comm_process_can_check(const comm_process *own, const comm_process *other);
 
-/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Also
- * returns false if `own`, this process, can't tell. */
+/* Returns true if `other` has ended, even if its parent has not waited for it (a zombie). Returns
+ * false if it has not, or if `own`, this process, can't tell. */
 bool comm_process_has_ended(const comm_process *own, const comm_process *other);
 
 /* A communicator and its duplicates share a watch, which records the process of each rank, and
@@ -74,7 +74,7 @@ typedef enum comm_cause {
     COMM_FAILED,        /* MPI, or a function of the caller's table, failed on the rank */
 } comm_cause;
 
-/* Why a communicator is broken. Zeroed: it is not. */
+/* Why a communicator is broken. Zeroed: it is not broken. */
 typedef struct comm_failure {
     int16_t why, code; /* why: a comm_cause; code: MPI's error code, or the result of a function of
                           the caller's table */

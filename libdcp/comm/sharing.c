@@ -108,9 +108,9 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
 }
 
 /* The first rank of a host makes memory, and the others open it. All ranks learn on which hosts
- * that worked, so each rank knows all sharing groups. */
+ * this succeeded, so each rank knows all sharing groups. */
 
-#ifndef SLOT_BYTES /* tests set it small */
+#ifndef SLOT_BYTES /* tests set a small value */
 #define SLOT_BYTES ((size_t)256 << 10)
 #endif
 

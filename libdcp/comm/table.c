@@ -1,5 +1,5 @@
-/* A communicator over a caller's table of functions. With one rank, none of them is called. The
- * ranks share no memory, since the library does not know whether they could. */
+/* A communicator over a caller's table of functions. With one rank, none of the functions is
+ * called. The ranks share no memory, since the library does not know whether they could. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
 }
 
 /* Collective: checks that all ranks' tables report the same hosts as rank 0's; `first` is scratch
- * memory. The error lists the ranks whose tables do not. */
+ * memory. The error lists the ranks whose tables report others. */
 static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, dcp_error *err) {
     const size_t n = (size_t)comm->size;
     if (comm->rank == 0) memcpy(first, own, n * sizeof *first);

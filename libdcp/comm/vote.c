@@ -3,7 +3,7 @@
  * its complements.
  *
  * If ranks disagree, the cost does not matter: every rank's record goes to rank 0, which groups
- * equal ones. */
+ * equal records. */
 #include "comm/vote.h"
 
 #include <inttypes.h>

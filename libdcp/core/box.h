@@ -36,10 +36,10 @@ bool core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, c
  * fifth of sizeof(box_copy). So the result must not be copied by value. NULL: out of memory. */
 const box_copy *core_box_copy_keep(const box_copy *copy);
 
-/* Returns the byte offsets of run i in a and b; both ascend with i. */
+/* Returns the byte offsets of run i in the arrays a and b; both ascend with i. */
 void core_box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uint64_t *offset_b);
 
-/* Returns the first run that ends after byte `offset` of a; copy->runs if there is none. */
+/* Returns the first run that ends after byte `offset` of array a; copy->runs if there is none. */
 uint64_t core_box_copy_find(const box_copy *copy, uint64_t offset);
 
 /* Returns the number of dimensions of a tensor's boxes. It is 1 for a scalar, whose box is [0:1],
@@ -82,7 +82,7 @@ typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_re
 uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
 /* Checks n boxes of one tensor, none of them empty, all within the shape; sorts them by their
- * starts on the finest dimension. Takes time in O(n log n), plus a bounded time if the boxes don't
+ * starts on the finest dimension. Takes O(n log n) time, plus a bounded time if the boxes don't
  * cover the tensor. COVER_MISSING: some elements are in no box. COVER_OVERLAP: boxes[*first] and
  * boxes[*second] are not equal but share elements. If *first == *second, there are two boxes like
  * that, but the search for them was given up because it took too long. */

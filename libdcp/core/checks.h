@@ -19,8 +19,8 @@ int core_sized_check(const void *given, size_t own_size, const char *init, dcp_e
 int core_sized_copy_in(void *own, size_t own_size, const void *given, const char *init,
                        dcp_error *err);
 
-/* Copies as much of the library's struct to the caller's as fits; the caller's size, which was
- * checked before, does not change. NULL is ignored. */
+/* Copies as much of the library's struct as fits to the caller's struct; the caller's size, which
+ * was checked before, does not change. NULL is ignored. */
 void core_sized_copy_out(void *given, const void *own, size_t own_size);
 
 /* Valid values of callers' options. */

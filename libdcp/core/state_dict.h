@@ -104,8 +104,8 @@ typedef struct core_section_changes {
     size_t changed[CORE_SECTIONS], unchanged[CORE_SECTIONS];
 } core_section_changes;
 
-/* Judges the training between the steps `before` and `step` by these changes. Writes what is
- * probably wrong into `text`; "" if nothing is. */
+/* Judges the training between the steps `before` and `step` by these changes. Writes a description
+ * of what is probably wrong to `text`; "" if nothing is. */
 void core_section_diagnose(const core_section_changes *c, uint64_t step, uint64_t before,
                            char *text, size_t size);
 
@@ -120,7 +120,7 @@ int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box
 state_tensor *core_state_find(const dcp_state *state, const char *path);
 
 /* Returns DCP_ERR_ARG if a folder that contains `path` is a tensor of the state, or if `path` is a
- * folder that contains one: in HDF5 a path names either a dataset or a group. */
+ * folder that contains such a tensor: in HDF5 a path names either a dataset or a group. */
 int core_state_check_folders(const dcp_state *state, const char *path, dcp_error *err);
 
 /* Returns DCP_ERR_MISMATCH if the tensor differs from `as`, which has the same path. */

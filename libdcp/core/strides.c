@@ -20,7 +20,7 @@ static uint64_t size_of_stride(int64_t stride) {
 }
 
 /* Returns true if all elements lie inside the address space. The address one step beyond the last
- * element must lie there, too, since walks advance to it without accessing it. */
+ * element must lie inside it, too, since walks advance to it without accessing it. */
 static bool has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {
@@ -132,7 +132,7 @@ static void copy_runs(unsigned char *to, int64_t to_stride, const unsigned char 
     }
 }
 
-/* Returns the number of runs of a block: those of all loops inside `near`. */
+/* Returns the number of runs of a block: the runs of all loops inside `near`. */
 static uint64_t block_of(const box_strides *s) {
     uint64_t runs = 1;
     for (uint32_t d = 0; d < s->near; d++) runs *= s->loop[d].count;

@@ -1,4 +1,4 @@
-/* Finds in memory the elements of a box that has strides. All other code treats a box as if it were
+/* Locates the elements of a box with strides in memory. All other code treats a box as if it were
  * dense and row-major, and requests parts of its bytes by offset. `data` is the address of the
  * first element; if `strides` is NULL, the memory is dense. */
 #pragma once

@@ -23,7 +23,7 @@ static inline double core_clock_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Converts a time of that clock, for functions that wait until then. */
+/* Converts a time of that clock, for functions that wait until such a time. */
 static inline struct timespec core_clock_timespec(double seconds) {
     const time_t whole = (time_t)seconds;
     return (struct timespec){.tv_sec = whole, .tv_nsec = (long)(1e9 * (seconds - (double)whole))};
@@ -41,8 +41,9 @@ int core_entropy(uint64_t *out, dcp_error *err);
 /* Returns 0 if this process may write a file up to byte `end`; otherwise -1, with errno EFBIG. */
 int core_file_limit_check(uint64_t end);
 
-/* A counter in shared memory that a process can wait on. One process increments it; any may wait.
- * Counts wrap around, so they are compared by their difference. Zeroed memory is a count of 0. */
+/* A counter in shared memory that a process can wait on. One process increments it; any number of
+ * processes may wait. Counts wrap around, so they are compared by their difference. Zeroed memory
+ * is a count of 0. */
 
 typedef struct core_futex {
     _Atomic uint32_t count;

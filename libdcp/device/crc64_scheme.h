@@ -1,6 +1,6 @@
 /* The raw CRC-64 of a range (core/crc64.h), computed by many threads. The kernel in crc64_kernel.cu
- * and the host compile the same text; on the host a test runs the blocks and threads one after the
- * other.
+ * and the host compile the same source; on the host, a test runs the blocks and threads one after
+ * the other.
  *
  * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
  * message do not change its raw checksum. So bytes of the first word that precede the range are

@@ -192,7 +192,7 @@ int format_about_is_part(const char *folder, int world, unsigned char *kept, boo
 }
 
 /* Checking the checksum is not enough: the about.json of another step has a valid checksum, too.
- * Older versions did not write the step. */
+ * Older versions did not write the step's number. */
 int format_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;

@@ -103,7 +103,7 @@ typedef struct folder_listing {
     size_t n;
 } folder_listing;
 
-/* Appends one step to the list, whose capacity doubles. */
+/* Appends one step to the list, whose capacity doubles when it is full. */
 static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) {
     if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the list is full */
         const size_t room = l->n ? 2 * l->n : 1;

@@ -26,9 +26,9 @@ uint64_t format_list_newest_below(const dcp_step *steps, size_t n, uint64_t limi
 int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n, uint64_t limit,
                                 uint64_t *next, dcp_error *err);
 
-/* Writes the end of the message that no step exists. If steps in `dir` were set aside by a
- * run that went back and has saved nothing since, the text names the newest of these steps and how
- * to continue from it; otherwise the text is "". */
+/* Writes the end of the message which says that no step exists. If steps in `dir` were set aside by
+ * a run that went back and has saved nothing since, the text names the newest of these steps and
+ * how to continue from it; otherwise the text is "". */
 void format_list_describe_set_aside(const char *dir, char *text, size_t size);
 
 /* Writes "step-00000120", preceded by `prefix` ("", ".tmp-", ".abandoned-"), into name[64]. */

@@ -27,8 +27,8 @@ typedef struct format_hold {
 
 /* Opens the folder and, if `locks` is not 0, tries to lock the step. If only the lock fails,
  * hold->lock is NULL, and errno says why. If a writer has claimed the step, waits until the step or
- * the claim disappears, but not for long, as the writer may be stopped. Returns NULL if the folder
- * cannot be opened; *gone is 1 if it does not exist. */
+ * the claim disappears, but not for long, as the writer may have been stopped. Returns NULL if the
+ * folder cannot be opened; *gone is 1 if it does not exist. */
 format_hold *format_hold_open(const char *folder, int locks, bool *gone);
 
 /* Returns true if the path still leads to the folder that is held, or if that cannot be

@@ -321,9 +321,9 @@ static int check_disjoint(const format_row **order, size_t n, const format_userb
 }
 
 /* Everything that is neither dataset nor table is HDF5's metadata and padding: a few hundred bytes
- * per dataset, and up to a kilobyte for each folder in its path. More would be a hole; computing
- * the checksum of its zeros would only waste time. `order` contains disjoint rows, which do not
- * overlap the tables. */
+ * per dataset, and up to a kilobyte for each folder in its path. More than that would be a hole in
+ * the file; computing the checksum of its zeros would only waste time. `order` contains disjoint
+ * rows, which do not overlap the tables. */
 static int check_rest(const format_row **order, size_t n, const format_userblock *ub,
                       const char *file, dcp_error *err) {
     uint64_t rest = ub->file_bytes - ub->index.bytes - ub->blocks.bytes - ub->meta.bytes;

@@ -12,7 +12,8 @@
  * them, not by their numbers, so each reader has one range of addresses. */
 typedef struct format_file {
     char *path;  /* for a hidden file: the path on its reader */
-    int reader;  /* the rank that reads the file's tables, and its data for ranks that can't */
+    int reader;  /* the rank that reads the file's tables, and reads its data for ranks that
+                    can't */
     bool hidden; /* this rank does not see the file */
     int folder;  /* borrowed descriptor of the step's folder; AT_FDCWD: use the path */
     format_userblock ub;

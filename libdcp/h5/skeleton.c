@@ -223,9 +223,9 @@ static int make_tables(layout_builder *b, const format_row *rows, size_t n, dcp_
     return status;
 }
 
-/* Returns how much room the metadata of all datasets probably require, so HDF5 puts them in one
- * piece near the beginning of the file. For each dataset HDF5 uses some 400 bytes, plus its name.
- * If the guess is wrong, the metadata are spread over the file, which does no other harm. */
+/* Estimates how much room the metadata of all datasets require, so that HDF5 puts them in one piece
+ * near the beginning of the file. For each dataset HDF5 uses some 400 bytes, plus its name. If the
+ * guess is wrong, the metadata are spread over the file, which does no other harm. */
 static hsize_t metadata_guess(const format_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);

@@ -164,8 +164,8 @@ static bool is_local(int fd) {
 }
 
 /* The kernel grants a write lease only to the sole opener. If another process opens the file while
- * we hold the lease, the kernel sends a signal. F_SETSIG makes it SIGURG, which is ignored by
- * default, since SIGIO would end the process. */
+ * we hold the lease, the kernel sends a signal. F_SETSIG makes that signal SIGURG, which is ignored
+ * by default; SIGIO would end the process. */
 bool io_is_alone(int fd) {
     struct stat st;
     if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return false;

@@ -56,7 +56,7 @@ uint64_t io_page_bytes(void);
 /* Makes the file `bytes` long; adds zeros, and reserves space like io_create. */
 int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err);
 
-/* Makes durable what was written to the file. */
+/* Makes the bytes that were written to the file durable. */
 int io_sync(const io_file *file, dcp_error *err);
 
 /* Makes the entries of a folder durable. */

@@ -1,5 +1,5 @@
 /* Publication: a file that is complete and durable under a temporary name gets its final name by a
- * rename. This part is common to stores, files of other formats and tools. Its functions make plain
+ * rename. This part is common to stores, files of other formats and tools. The functions make plain
  * system calls, and return -1 with errno on failure. */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* A request that was done in part is sent again for the rest, so the caller sees whole requests or
- * a failure. A read beyond the end of a file fails: sizes have already been checked.
+/* A request that was completed only in part is sent again for the rest, so the caller sees whole
+ * requests or a failure. A read beyond the end of a file fails: sizes have already been checked.
  *
  * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
  * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Pages that

@@ -283,7 +283,7 @@ static bool would_load(const dcp_load_options *o, const char *path, const char *
            glob(o, path, NULL);
 }
 
-/* Returns true if a tensor of a state could have a name with which the stored tensor would be
+/* Returns true if a tensor of a state could have a name under which the stored tensor would be
  * loaded. Files that an import has stored for an export never count. */
 static bool counts(const dcp_load_options *o, const char *stored) {
     path_text name;

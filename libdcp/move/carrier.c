@@ -473,8 +473,8 @@ static unsigned char *put_requests(const move_carriers *c, const move_partner *p
     return to;
 }
 
-/* Stores the bits of the request of partner number k, which begins at `from`, and returns its end.
- * If `take` is 0, only returns the end. */
+/* Stores the bits of the request of partner number k, which begins at `from`, and returns the end
+ * of the request. If `take` is 0, only returns the end. */
 static unsigned char *take_requests(const move_carriers *c, int k, size_t i, size_t end,
                                     unsigned char *from, bool take) {
     for (; i < end; i++) {

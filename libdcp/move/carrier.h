@@ -117,7 +117,7 @@ typedef struct move_carriers {
     unsigned char *requests; /* messages with bits, to and from all partners */
 } move_carriers;
 
-/* Allocates memory. Collective. `c` must be closed whether or not it succeeds. */
+/* Allocates memory. Collective. `c` must be closed whether or not this succeeds. */
 int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err);
 void move_carriers_close(move_carriers *c);
 
@@ -132,7 +132,7 @@ void move_carriers_use(move_carriers *c, unsigned char *table, unsigned char *co
 /* Begins a walk over a window. */
 void move_carriers_rewind(move_carriers *c);
 /* Returns the number of a domain of another group among that group's domains of the window. Each
- * walk over a window must call it exactly once for each such domain, in order. */
+ * walk over a window must call this function exactly once for each such domain, in order. */
 uint32_t move_carriers_number(move_carriers *c, const move_domain *d);
 
 /* When bytes move to the file: empties the carrier's messages for a window, before ranks put

@@ -51,9 +51,9 @@ static int list_part(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* Returns the maximum number of batches that are being written to disk. Each of them uses the next
- * slot of the queue, so there are never more than IO_SLOTS. If fewer are allowed, send_batch waits
- * for a slot. */
+/* Returns the maximum number of batches that are written to disk at the same time. Each of them
+ * uses the next slot of the queue, so there are never more than IO_SLOTS. If fewer are allowed,
+ * send_batch waits for a slot. */
 static unsigned in_writing(const staging *s) { return s->n / 2 < IO_SLOTS ? s->n / 2 : IO_SLOTS; }
 
 /* Fills the next batch with parts, and starts to copy it. Parts are whole pages, so each begins at
@@ -326,9 +326,9 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
 /* Engine direct writes and reads whole pages by position, past the page cache.
  *
  * Each page is written by one rank and synced by its writer. That is correct on local file systems,
- * and on all network and parallel ones whose clients cache no page that another node wrote, or drop
- * it in time. These include ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS and CephFS. So it
- * is the default: the engine for all file systems that no other engine lists. */
+ * and on all network and parallel file systems whose clients cache no page that another node wrote,
+ * or drop it in time. These include ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS and
+ * CephFS. So it is the default: the engine for all file systems that no other engine lists. */
 
 /* With several hosts, only runs that contain whole domains are bulk. Then each MiB of the file has
  * one writer, and requests stay large even if many ranks hold short runs of a tensor. */

@@ -150,7 +150,7 @@ static void sum_piece(const move_piece *p) {
     }
 }
 
-/* Copies `part`, some of the elements that the dataset and the box share, from the buffer, where it
+/* Copies `part` (some of the elements that the dataset and the box share) from the buffer, where it
  * is dense, to its places in the box. Does not add bytes to the checksums if they go into memory
  * without a cast: these are summed later, in memory. */
 static int put_part(const mpio_mover *m, const dcp_box *part) {

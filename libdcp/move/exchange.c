@@ -1,8 +1,8 @@
 /* Each aggregator has an area in the shared memory of its group. The area holds the aggregator's
  * domain of a window. The group's ranks put their fragments into the areas, or take them from
- * there. First, they announce in the marks of an area's pages what they will put or take. Windows
- * use the two halves of the memory in turn. A rank that is alone in its group uses a buffer of its
- * queue as its area.
+ * there. Before that, they announce in the marks of an area's pages what they will put or take.
+ * Windows use the two halves of the memory in turn. A rank that is alone in its group uses a buffer
+ * of its queue as its area.
  *
  * When bytes move to the file, a page's mark counts the bytes that will be put into the page. So
  * the aggregator knows which pages are touched, and which of these will not be filled completely by

@@ -59,7 +59,7 @@ typedef struct move_piece {
         struct move_cast *cast; /* from files into a box: the conversion; NULL: as stored */
     };
     uint32_t bulk : 1;        /* runs are long, and the dataset starts at a page boundary */
-    uint32_t page_bytes : 31; /* bulk parts begin and end on pages of this size */
+    uint32_t page_bytes : 31; /* bulk parts begin and end at boundaries of pages of this size */
     /* To a file: the file consists of parts of MOVE_TURN_BYTES. The holder with turn == k % holders
      * supplies part number k. If holders is 0, this rank supplies everything. */
     uint16_t turn, holders;

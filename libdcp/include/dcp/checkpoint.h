@@ -132,20 +132,20 @@ typedef struct dcp_load_options {
     const dcp_rename *renames;
     size_t n_renames;
     /* Nonzero: a stored tensor of another dtype and the same shape is converted to the state's
-     * dtype, as dcp_convert does it; DCP_ERR_UNSUPPORTED names a pair of types without a
-     * conversion. The stored bytes are checked against their checksums, the converted ones are not.
-     * 0: another dtype is DCP_ERR_MISMATCH. Extra memory: 32 MiB per rank if the state's elements
-     * are smaller than the stored ones, else none. */
+     * dtype, as dcp_convert does it; a pair of types without a conversion is DCP_ERR_UNSUPPORTED,
+     * and the message names both. The stored bytes are checked against their checksums, the
+     * converted ones are not. 0: another dtype is DCP_ERR_MISMATCH. Extra memory: 32 MiB per rank
+     * if the state's elements are smaller than the stored ones, else none. */
     int cast;
     dcp_missing_keys missing_keys;
     /* With `only`, a stored tensor counts as unexpected only if its name in the state, as given by
      * `renames`, would match a glob. */
     dcp_unexpected_keys unexpected_keys;
-    /* Any engine loads what any other wrote. With DCP_ENGINE_MPIO, HDF5 opens a file only after the
-     * checksum of all its bytes outside of tensors has been verified. A dataset that is not
-     * contiguous, or not at the offset that the index gives, is DCP_ERR_CORRUPT. Tensors that the
-     * ranks' boxes do not cover exactly are read block by block, without HDF5. Unless every rank
-     * sees every file of the step, DCP_ENGINE_DIRECT reads the step, whichever engine is
+    /* Any engine can load what any other engine wrote. With DCP_ENGINE_MPIO, HDF5 opens a file only
+     * after the checksum of all its bytes outside of tensors has been verified. A dataset that is
+     * not contiguous, or not at the offset that the index gives, is DCP_ERR_CORRUPT. Tensors that
+     * the ranks' boxes do not cover exactly are read block by block, without HDF5. Unless every
+     * rank sees every file of the step, DCP_ENGINE_DIRECT reads the step, whichever engine is
      * requested. */
     dcp_engine engine;
     /* Called on every rank for each missing tensor that is kept, in ascending order of paths,
@@ -214,8 +214,8 @@ typedef struct dcp_loading dcp_loading;
  * dcp_load_wait, which then loads and calls these functions.
  *
  * Only one load of a checkpoint is in flight at a time. dcp_load, dcp_load_async, dcp_rewrite from
- * the checkpoint and dcp_checkpoint_close wait for it first, on all ranks alike; its own
- * dcp_load_wait still returns its outcome, even after the close. dcp_checkpoint_read and readers
+ * the checkpoint and dcp_checkpoint_close wait for it first, on all ranks alike; dcp_load_wait of
+ * that load still returns its outcome, even after the close. dcp_checkpoint_read and readers
  * (dcp/inspect.h) can be used meanwhile. */
 DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
                            const dcp_load_options *options, dcp_loading **out, dcp_error *err);
@@ -260,9 +260,9 @@ DCP_API int dcp_about_read(const char *step_path, char **json, dcp_error *err);
 
 typedef struct dcp_verify_options {
     size_t size; /* dcp/size.h */
-    /* Called for each damaged part that is found. `what` is one line that names the file, and in it
-     * the tensor and block or the structure (user block, index, blocks, meta, HDF5 metadata,
-     * padding, size, about.json). */
+    /* Called for each damaged part that is found. `what` is one line that names the file, and
+     * within the file the tensor and block, or the structure (user block, index, blocks, meta, HDF5
+     * metadata, padding, size, about.json). */
     void (*on_damage)(void *ctx, const char *what);
     /* Called for something unusual that is not damage: HDF5 metadata that differs from what this
      * library writes for these tensors, although its checksum is right. A load does not read that

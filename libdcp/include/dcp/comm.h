@@ -67,14 +67,14 @@ typedef struct dcp_comm_ops {
      * would determine itself; dcp_comm_set_host takes precedence over this function. */
     int (*host_of)(void *ctx, int rank);
     /* Sends `sends` messages, receives `receives` messages, and returns once all are done; its
-     * result is like that of the first five. Not collective: it waits only for the peers in its
-     * lists, each of which calls it as well and lists the same message with the same size. Both
-     * lists are sorted by peer and contain each peer at most once. A rank may send to some ranks
-     * and receive from others in one call, so the function must start all messages before it waits
-     * for any. Between two ranks, messages match in the order of the calls. They never match
-     * messages of the first five functions, and the order of calls of this function and of those
-     * five may differ between ranks. Without this function, such messages go through alltoall,
-     * which every rank has to call even if only a few ranks have something to send. */
+     * result has the same meaning as for the first five. Not collective: it waits only for the
+     * peers in its lists, each of which calls it as well and lists the same message with the same
+     * size. Both lists are sorted by peer and contain each peer at most once. A rank may send to
+     * some ranks and receive from others in one call, so the function must start all messages
+     * before it waits for any. Between two ranks, messages match in the order of the calls. They
+     * never match messages of the first five functions, and the order of calls of this function and
+     * of those five may differ between ranks. Without this function, such messages go through
+     * alltoall, which every rank has to call even if only a few ranks have something to send. */
     int (*exchange)(void *ctx, const dcp_comm_message *send, uint64_t sends,
                     const dcp_comm_message *receive, uint64_t receives);
 } dcp_comm_ops;

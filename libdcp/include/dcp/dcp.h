@@ -24,10 +24,10 @@
  * really has such a name, write ./ before it.
  *
  * Forks. A child process may use the library with objects that it creates, whatever the threads of
- * its parent were doing at the fork. It may also read a checkpoint that its parent had open on one
- * rank, with dcp_checkpoint_read or a reader of its own. It can do nothing with the stores,
- * communicators, saves and loads that it inherits except free them, which does not affect the
- * parent's. */
+ * its parent were doing at the fork. It may also read a checkpoint that its parent had open on a
+ * communicator of one rank, with dcp_checkpoint_read or a reader of its own. It can do nothing with
+ * the stores, communicators, saves and loads that it inherits except free them, which does not
+ * affect the parent's. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
 

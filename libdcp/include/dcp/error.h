@@ -60,9 +60,9 @@ typedef struct dcp_error {
      * DCP_ERR_CANCELLED: the rank that requested it; `rank` names it as well.
      * DCP_ERR_CORRUPT: the rank that loaded something different from the others. */
     int ranks[DCP_ERROR_RANKS];
-    uint64_t offset; /* offset in the file `path` of the damaged bytes (start of the block), or of
+    uint64_t offset; /* in the file `path`: offset of the damaged bytes (start of the block), or of
                         bytes that could not be read or written (UINT64_MAX) */
-    char tensor[1024 + 8]; /* tensor path, or the path of a box of it: "/model/a@1" ("") */
+    char tensor[1024 + 8]; /* tensor path, or the path of one of its boxes: "/model/a@1" ("") */
     char path[4096];       /* path of the file or folder, truncated at the end if longer ("") */
     char reserved[256];    /* 0 */
 } dcp_error;

@@ -27,7 +27,7 @@ typedef struct dcp_glance {
                         known */
     int survives;    /* how many lost failure domains the step survives, from about.json
                         (dcp_store_survives); -1: not stated, as for a shared store's step */
-    int domains;     /* failure domains of the ranks; 0: not known */
+    int domains;     /* number of failure domains of the ranks; 0: not known */
     int has_names;   /* 1: the caller named the failure domains; 0: they are hosts */
 } dcp_glance;
 #define DCP_GLANCE_INIT DCP_SIZED(dcp_glance)

@@ -22,8 +22,8 @@ typedef struct dcp_rewrite_options {
      * r % size. */
     int shards;
     /* Returns the box of the tensor that the shard holds. As for dcp_save, the boxes of all shards
-     * cover the tensor, and are equal (replicas, stored in the lowest shard) or disjoint. Must give
-     * the same results on all ranks. NULL: dcp_box_chunk. */
+     * must cover the tensor, and must be equal (replicas, stored in the lowest shard) or disjoint.
+     * Must give the same results on all ranks. NULL: dcp_box_chunk. */
     dcp_box (*cut)(void *ctx, const dcp_tensor *tensor, int shard);
     void *cut_ctx;
     /* For tensors of which a shard holds several boxes. Returns box k, from 0, of those that `cut`

@@ -21,7 +21,7 @@ typedef enum dcp_busy {
 #define DCP_COPY_DEFAULT UINT64_MAX
 
 /* An engine: how bytes get into a file and back. All engines write the same files, byte for byte,
- * and each loads what any of them wrote. */
+ * and each can load what any of them wrote. */
 typedef enum dcp_engine {
     /* The engine that the file system of rank 0's directory requires: if MPI is running, mpio for
      * PVFS2 and OrangeFS, whose clients are coherent only through MPI-IO; otherwise direct. */
@@ -206,7 +206,7 @@ typedef struct dcp_report {
  * DCP_ERR_MISMATCH: ranks disagree about a tensor, boxes overlap or leave elements out, or replicas
  * differ.
  * DCP_ERR_STATE: the step exists; or the store holds a later one, and dcp_store_continue_from was
- * not called: see there.
+ * not called: see that function.
  * DCP_ERR_NOT_FOUND: the store's directory was moved or removed.
  * DCP_ERR_BUSY: another writer has taken the store (dcp_store_open), and all later saves into it
  * fail in the same way; or options->when_busy refuses the save.

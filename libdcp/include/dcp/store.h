@@ -112,8 +112,8 @@ typedef struct dcp_store_options {
  *
  * Locks. `.lock` names the writer: host, pid, start time of the process, and a random identity. A
  * lock can be lost: somebody removes the file, a lease expires, or the file system grants it to
- * everyone. So the writer reads the name again before each publication and each removal, and after
- * a publication. A writer that finds another's name there has lost the store: its saves
+ * everyone. So the writer reads `.lock` again before each publication and each removal, and after a
+ * publication. A writer that finds another's name there has lost the store: its saves
  * return DCP_ERR_BUSY with the other's host and pid, publish nothing and remove nothing. There
  * is one exception: a step that it was publishing at the very moment when the other opened the
  * store may exist, and is then complete.
@@ -263,12 +263,12 @@ typedef struct dcp_pin dcp_pin;
  * during the removal, the call waits for it for some seconds first.
  * DCP_ERR_UNSUPPORTED: the file system has no locks.
  *
- * Several processes may pin a step, and each several times. A replacement, and a run that goes back
- * (dcp_store_continue_from), take the name from a pinned step, but its files remain. Nothing else
- * takes the name, with one exception: if the writer lacks permission to write to the step's
- * about.json because the file belongs to another user, a step that is pinned while it is being
- * removed may lose its name, too. In a private store the pin takes effect on the node that has
- * `step_path`. The pin is a lock on about.json (F_OFD_SETLK), so it is only as good as the file
+ * Several processes may pin a step, and each may pin it several times. A replacement, and a run
+ * that goes back (dcp_store_continue_from), take the name from a pinned step, but its files remain.
+ * Nothing else takes the name, with one exception: if the writer lacks permission to write to the
+ * step's about.json because the file belongs to another user, a step that is pinned while it is
+ * being removed may lose its name, too. In a private store the pin takes effect on the node that
+ * has `step_path`. The pin is a lock on about.json (F_OFD_SETLK), so it is only as good as the file
  * system's locks: locks that only one host knows (NFS mounted nolock) do not stop writers on other
  * hosts. */
 DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);

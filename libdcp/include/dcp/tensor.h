@@ -15,8 +15,8 @@ extern "C" {
 
 /* Element types, each with its name and its bytes per element. The names are those of safetensors,
  * which has no C128. C64 and C128 are complex numbers, with a real and an imaginary part of F32 or
- * F64. F8_E8M0 holds the powers of two from 2^-127 to 2^127 and a NaN, but no zero and no sign: it
- * is for the scales of the OCP's MX formats. */
+ * F64. F8_E8M0 holds the powers of two from 2^-127 to 2^127 and a NaN, but no zero and no sign: the
+ * type is for the scales of the OCP's MX formats. */
 #define DCP_DTYPE_LIST(X)                                                                          \
     X(DCP_F64, "F64", 8)                                                                           \
     X(DCP_F32, "F32", 4)                                                                           \
@@ -95,7 +95,8 @@ DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
  * DCP_ERR_ARG: no such type; or NULL, unless `n` is 0. */
 DCP_API int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n);
 
-/* Returns the bytes of the whole tensor, which must be one that libdcp accepted or returned. */
+/* Returns the size in bytes of the whole tensor, which must be one that libdcp accepted or
+ * returned. */
 DCP_API uint64_t dcp_tensor_bytes(const dcp_tensor *tensor);
 
 /* Returns the box of the whole tensor. */

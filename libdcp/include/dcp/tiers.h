@@ -77,7 +77,7 @@ typedef struct dcp_tiers dcp_tiers;
  * records which steps they are, for the last 64 times that the run began or went back. Steps of a
  * branch are set aside in the same way. These are steps that were saved while some store was away,
  * if the run has since continued from an older step of that store. Steps that another run saved
- * before its store came into the list remain. A step that was set aside can be opened by its
+ * before the store came into the list remain. A step that was set aside can be opened by its
  * path. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
@@ -88,7 +88,7 @@ DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
 /* Declares that the run continues from `step` (0: from the start), as dcp_store_continue_from does.
- * Not collective, but every rank calls it with the same step; otherwise the next save
+ * Not collective, but every rank must call it with the same step; otherwise the next save
  * is DCP_ERR_MISMATCH. The last call before a save counts. Waits for nothing.
  *
  * From now on no store counts as having a later step, or as due because it lacks one, and the next
@@ -107,8 +107,8 @@ DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
 /* Makes store `i` of the list due at the next save, regardless of its `every`, even while it is
- * being filled with an earlier step. Not collective, but every rank calls it; otherwise the next
- * save is DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
+ * being filled with an earlier step. Not collective, but every rank must call it; otherwise the
+ * next save is DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
 /* Returns how many files of the step that dcp_tiers_load is loading, or has loaded last, were
@@ -125,10 +125,10 @@ DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
 
 /* Does what dcp_store_mark_intact does for store `i`, after a step was loaded without
- * dcp_tiers_load; from then on the store has the step. Not collective, but every rank calls it with
- * the same step; otherwise the next save is DCP_ERR_MISMATCH. Waits for nothing. Call it while the
- * checkpoint is open if possible: once it is closed, `keep` may remove the step. If the store has
- * no such step, the next save drops the mark and logs this. */
+ * dcp_tiers_load; from then on the store has the step. Not collective, but every rank must call it
+ * with the same step; otherwise the next save is DCP_ERR_MISMATCH. Waits for nothing. Call it while
+ * the checkpoint is open if possible: once it is closed, `keep` may remove the step. If the store
+ * has no such step, the next save drops the mark and logs this. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
 /* Does what dcp_save_prepare does, for all stores: they share the page-locked memory, which only
@@ -232,9 +232,9 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * Other statuses are those of `load`.
  *
  * If `load` finds damage, the step is rebuilt if possible and passed to `load` once more. Otherwise
- * the next one is tried: the same step in a slower store, then older steps. If the step's store is
- * being filled, the rebuild waits until the filling has ended. The log says which step of which
- * store was loaded, whether it was rebuilt, and why others were passed over.
+ * the next candidate is tried: the same step in a slower store, then older steps. If the step's
+ * store is being filled, the rebuild waits until the filling has ended. The log says which step of
+ * which store was loaded, whether it was rebuilt, and why others were passed over.
  *
  * `keep` never removes the loaded step from its store. Copies of it in other stores were not read:
  * a save of that step writes them again in the stores that are due. */
