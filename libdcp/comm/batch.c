@@ -24,7 +24,7 @@
 
 #define PAUSE_NS 20000 /* the first pause */
 #define LONG_PAUSE_NS 2000000
-#define POLL_NS 10000000  /* how long a rank polls without sleeping if it need not yield its core */
+#define POLL_NS 10000000  /* how long a rank polls without naps if it need not yield its core */
 #define POLLS 200         /* polls before the clock is read for the first time */
 #define HEAR_NS 5000000   /* between two checks for reports from others */
 #define LAST_NS 100000000 /* after this time, everything that an ended rank sent has arrived */

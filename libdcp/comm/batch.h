@@ -23,8 +23,8 @@ typedef struct comm_pairs {
     comm_failure reported; /* the failure that was sent to others; MPI may still read it */
 } comm_pairs;
 
-#define COMM_BATCH_PEERS 32 /* the maximum number of ranks to send to, and to receive from, at
-                               once */
+/* The maximum number of ranks to send to, and to receive from, at once. */
+#define COMM_BATCH_PEERS 32
 
 typedef struct comm_batch {
     comm_pairs *pairs;

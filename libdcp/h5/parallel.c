@@ -23,7 +23,7 @@
 #define HAS_MPIO
 #endif
 
-#define CACHE_BYTES (4u << 20) /* for HDF5's metadata cache, which would otherwise grow to 32 MiB */
+#define CACHE_BYTES (4u << 20) /* for HDF5's metadata cache; otherwise it would grow to 32 MiB */
 
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */

@@ -29,9 +29,9 @@ typedef struct load_job {
     const struct move_engine *engine;
     load_casting cast;
     plan_boxes boxes;
-    reader_view view;   /* the datasets near this rank's boxes */
-    uint64_t first_end; /* all ranks can make the pieces of the tensors before this one in one
-                           batch, if the boxes cover all tensors exactly */
+    reader_view view;        /* the datasets near this rank's boxes */
+    uint64_t first_end;      /* all ranks can make the pieces of the tensors before this one in one
+                                batch, if the boxes cover all tensors exactly */
     struct io_queue *queue;  /* for engines that move bytes by position */
     struct move_file *files; /* the checkpoint's files, ordered by address */
     move_device device;      /* the device that has boxes of this rank */
