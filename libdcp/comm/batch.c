@@ -24,11 +24,11 @@
 
 #define PAUSE_NS 20000 /* the first pause */
 #define LONG_PAUSE_NS 2000000
-#define POLL_NS 10000000  /* how long a rank polls without naps if it need not yield its core */
-#define POLLS 200         /* polls before the clock is read for the first time */
-#define HEAR_NS 5000000   /* between two checks for reports from others */
-#define LAST_NS 100000000 /* after this time, everything that an ended rank sent has arrived */
-#define LOST_NS 500000000 /* after this time, others have also passed on what that rank sent */
+#define POLL_NS 10000000     /* how long a rank polls before it sleeps, if it need not yield */
+#define POLLS 200            /* polls before the clock is read for the first time */
+#define HEAR_NS 5000000      /* between two checks for reports from others */
+#define LAST_NS 100000000    /* after this time, everything that an ended rank sent has arrived */
+#define LOST_NS 500000000    /* after this time, others have also passed on what that rank sent */
 #define ANSWER_NS 1000000000 /* after this time, a waiting rank has answered a question */
 #define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
 
