@@ -145,9 +145,9 @@ typedef struct host_wait {
 
 /* Checks all ranks of the host, since a rank other than the awaited one may have ended, and will
  * then never arrive. If the communicator has several hosts, a rank of this host may have ended only
- * because a rank of another host ended first, and may have sent a report of that. So the rank of
- * this host is named as the failed one only after LAST_NS: by then any such report has arrived, and
- * has broken the watch first. */
+ * because a rank of another host ended first, and may have reported that. So the rank of this host
+ * is named as the failed one only after LAST_NS: by then any such report has arrived, and has
+ * broken the watch first. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||

@@ -88,9 +88,9 @@ int comm_exchange_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, d
  * most one exchange at a time; its collectives may be called meanwhile. */
 void comm_exchange_begin(comm_exchange *m, dcp_comm *comm, const dcp_comm_message *send,
                          size_t sends, const dcp_comm_message *receive, size_t receives);
-/* Ends an exchange. Afterwards all messages to this rank have arrived, and the memory of those that
- * it sent may be changed. Must be called after every comm_exchange_begin, whatever has failed
- * meanwhile. */
+/* Ends an exchange. Afterwards all messages to this rank have arrived, and the memory of the
+ * messages that it sent may be changed. Must be called after every comm_exchange_begin, whatever
+ * has failed meanwhile. */
 int comm_exchange_finish(comm_exchange *m, dcp_error *err);
 
 /* Begins and ends an exchange. */

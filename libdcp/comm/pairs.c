@@ -219,8 +219,9 @@ static uint64_t piece_bytes(const pairs_ring *ring, uint64_t piece) {
 }
 
 /* Exchanges piece number `piece` between all pairs of ranks. At distance d each rank sends to the
- * rank d above and receives from the one d below; several distances are under way at once. There is
- * no deadlock: a rank that is behind all others finds its partners' sends and receives posted. */
+ * rank d above and receives from the rank d below; several distances are under way at once. There
+ * is no deadlock: a rank that is behind all others finds its partners' sends and receives
+ * posted. */
 static int alltoall_piece(comm_pairs *p, uint64_t piece, const char *send, pairs_ring to,
                           char *recv, pairs_ring from) {
     int failed = 0;

@@ -11,8 +11,8 @@
  * rank sends one message to one other rank, so it has few peers. */
 
 /* Returns true if an all-to-all goes that way; otherwise each message goes straight to its rank.
- * All ranks decide alike: `peers` is the largest number of ranks that any rank sends to or receives
- * from, and `bytes` the most that any rank sends or receives. */
+ * All ranks come to the same decision: `peers` is the largest number of ranks that any rank sends
+ * to or receives from, and `bytes` the most that any rank sends or receives. */
 bool comm_pairs_should_route(int ranks, uint64_t peers, uint64_t bytes);
 
 /* Collectives that never wait inside MPI, whose own collectives would wait for ever for a rank that

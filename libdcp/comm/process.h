@@ -35,8 +35,8 @@ void comm_location_find(comm_location *out);
 /* Makes the location of a host that somebody named; the name may have any length. */
 void comm_location_named(comm_location *out, const char *name);
 
-/* Makes the location of a host that a caller's table reports. It is made from the lowest of the
- * host's ranks. */
+/* Makes the location of a host that a caller's table reports. The location is made from the number
+ * of the host's lowest rank. */
 void comm_location_of_rank(comm_location *out, int rank);
 
 bool comm_location_is_same(const comm_location *a, const comm_location *b);

@@ -72,8 +72,8 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
     return DCP_OK;
 }
 
-/* Collective: checks that all ranks' tables report the same hosts as rank 0's; `first` is scratch
- * memory. The error lists the ranks whose tables report others. */
+/* Collective: checks that all ranks' tables report the same hosts as rank 0's table; `first` is
+ * scratch memory. The error lists the ranks whose tables report others. */
 static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, dcp_error *err) {
     const size_t n = (size_t)comm->size;
     if (comm->rank == 0) memcpy(first, own, n * sizeof *first);

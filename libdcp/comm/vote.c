@@ -134,7 +134,7 @@ void comm_ranks_print(const unsigned char *member, int size, char *text, size_t 
     }
 }
 
-/* Prints the ranks whose record equals that of `rank`, and marks them in `printed`. */
+/* Prints the ranks whose record equals the record of `rank`, and marks them in `printed`. */
 static void print_variant(const unsigned char *records, size_t bytes, int size, int rank,
                           unsigned char *printed, unsigned char *member, char *text) {
     for (int r = 0; r < size; r++) {
@@ -224,7 +224,7 @@ int comm_vote_run(dcp_comm *comm, comm_vote *v, int status, dcp_error *err) {
     uint64_t words[COMM_MIN_VALUES] = {0};
     size_t n = 0, at = 0;
     for (size_t i = 0; i < v->n && i < COMM_VOTES; i++) n += v->items[i].n;
-    if (v->n > COMM_VOTES || n > COMM_MIN_VALUES) /* on all ranks alike */
+    if (v->n > COMM_VOTES || n > COMM_MIN_VALUES) /* the same on all ranks */
         return core_fail(err, DCP_ERR_STATE, "a vote has no room for %zu values", v->n);
     for (size_t i = 0; i < v->n && !status; at += v->items[i++].n)
         put_words(&v->items[i], words + at);

@@ -10,8 +10,8 @@
 
 /* The names of steps' folders, and the steps of a directory. */
 
-/* Returns true if the folder's name is that of a complete, partial or abandoned step. *step becomes
- * the number in the name. */
+/* Returns true if the folder's name is the name of a complete, partial or abandoned step. *step
+ * becomes the number in the name. */
 bool format_name_read(const char *path, uint64_t *step);
 
 /* Like dcp_steps_list, but for an open directory, which may have been moved. `dir` is its path, for

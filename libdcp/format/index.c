@@ -224,7 +224,7 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, f
     get_dims(p + 12, r->tensor.shape);
 }
 
-/* In a shard, the row's path is that of its tensor, possibly followed by "@" and the number of the
+/* In a shard, the row's path is its tensor's path, possibly followed by "@" and the number of the
  * box. */
 static bool row_path_valid(char *path, const format_userblock *ub, const char **wrong) {
     if (!core_path_valid(path, wrong)) return false;

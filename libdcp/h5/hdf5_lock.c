@@ -26,9 +26,8 @@ static herr_t note_failure(hid_t errors, void *section) {
 static struct { bool is_followed, has_lock; } at_exit;
 
 /* When the process exits, HDF5 frees its data while threads may still be in HDF5 calls, for example
- * those of saves. So HDF5 is closed here between two calls, and its own handler finds nothing to
- * do. Gives up after PATIENCE_S seconds, in case a thread waits in a call for a dead rank or
- * disk. */
+ * for saves. So HDF5 is closed here between two calls, and its own handler finds nothing to do.
+ * Gives up after PATIENCE_S seconds, in case a thread waits in a call for a dead rank or disk. */
 static void close_at_exit(void) {
     enum { PATIENCE_S = 2 };
     if (!core_process_lock_timed_acquire(CORE_LOCK_HDF5, PATIENCE_S)) return;

@@ -16,8 +16,8 @@
  * symbolic link. `st` may be NULL. */
 int io_stat(int folder, const char *path, struct stat *st, dcp_error *err);
 
-/* Determines whether the folder's entry e is a folder, too. If it no longer exists, *is
- * becomes 0. */
+/* Determines whether the folder's entry e is itself a folder. If it no longer exists, *is becomes
+ * 0. */
 int io_entry_is_folder(DIR *of, const char *path, const struct dirent *e, bool *is, dcp_error *err);
 
 /* Calls fn for each entry of the folder, except "." and "..", until fn fails. Returns fn's status.

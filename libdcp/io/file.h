@@ -88,8 +88,8 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
  * range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
 
-/* Returns true if this errno means that io_clone will fail for all other files in the two
- * files' folders, too. */
+/* Returns true if this errno means that io_clone will also fail for all other files in the two
+ * files' folders. */
 bool io_clone_is_refused(int error);
 
 /* Reserves space for a range inside the file if the file system can. Returns 0, or -1 with

@@ -21,7 +21,8 @@ io_threads *io_threads_create(unsigned n);
 /* Nothing may be in flight. NULL is ignored. */
 void io_threads_destroy(io_threads *threads);
 
-/* Starts a job. It and its buffer must remain valid until io_threads_reap has returned it. */
+/* Starts a job. The job and its buffer must remain valid until io_threads_reap has returned the
+ * job. */
 void io_threads_submit(io_threads *threads, io_job *job);
 /* Waits for a completed job and returns it. At least one job must be in flight. */
 io_job *io_threads_reap(io_threads *threads);

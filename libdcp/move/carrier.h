@@ -122,8 +122,8 @@ int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err);
 void move_carriers_close(move_carriers *c);
 
 /* Return the sizes of the shared memory that this rank needs as a carrier, and that the table of
- * places needs. The ranks of a group must exchange these sizes, so all of them use the same
- * ones. */
+ * places needs. The ranks of a group must exchange these sizes, so that all of them use the same
+ * sizes. */
 uint64_t move_carriers_bytes(const move_carriers *c);
 uint64_t move_carriers_table_bytes(const move_carriers *c);
 /* Sets the addresses of the table and of the memory of each rank of the group. */

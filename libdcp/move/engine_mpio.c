@@ -47,7 +47,7 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
 }
 
 /* Returns true if this rank supplies the part of the box at `offset`. Holders of a box take turns
- * at parts of BUFFER_BYTES, into which all of them cut the box alike. */
+ * at parts of BUFFER_BYTES, into which all of them cut the box in the same way. */
 static bool is_supplied(const move_piece *p, uint64_t offset) {
     uint64_t number = (p->file_offset + offset) / BUFFER_BYTES;
     return !p->holders || number % p->holders == p->turn;

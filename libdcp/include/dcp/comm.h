@@ -49,7 +49,7 @@ typedef struct dcp_comm_ops {
     int (*barrier)(void *ctx);
     /* Collective. Sets *out_ctx to a context for the same ranks with messages of its own, which
      * never match those of `ctx`. The library calls it only within the program's own calls of
-     * libdcp, even if `ctx` is a duplicate itself. Requires `free`. If it fails on one rank, the
+     * libdcp, even if `ctx` is itself a duplicate. Requires `free`. If it fails on one rank, the
      * other ranks free their new contexts, and the call that needed the duplicate
      * returns DCP_ERR_COMM; `ctx` remains usable. */
     int (*duplicate)(void *ctx, void **out_ctx);

@@ -147,8 +147,9 @@ typedef struct dcp_save_options {
      * call does the whole save. The copy contains the bytes that this rank alone writes, and its
      * part of replicas whose writing the holders share; boxes on a device are copied to page-locked
      * memory. For replicas that are only compared, the call computes checksums. The memory is kept
-     * for the store's next saves (dcp_tiers: for those of all stores) until the store is closed.
-     * The first save also has to allocate its pages; later ones take about as long as memcpy. */
+     * for the store's next saves (dcp_tiers: for the next saves of all stores) until the store is
+     * closed. The first save also has to allocate its pages; later ones take about as long as
+     * memcpy. */
     uint64_t copy_bytes;
     /* For dcp_save_async: the value that dcp_save_copy returned in *is_copied. 1: the copy is
      * saved, even if the memory has changed since; DCP_ERR_STATE if there is no copy of this
@@ -163,7 +164,7 @@ typedef struct dcp_report {
     uint64_t bytes;        /* tensor bytes of all ranks */
     uint64_t cloned_bytes; /* how many of `bytes` were shared with the last step's file */
     uint64_t unchanged;    /* tensors with the same bytes as in the store's previous save */
-    dcp_engine engine;     /* the one used: never DCP_ENGINE_AUTO */
+    dcp_engine engine;     /* the engine that was used: never DCP_ENGINE_AUTO */
     double total_s;        /* the whole call */
     double plan_s;         /* agreeing on tensors and boxes, laying out the file */
     double gather_s;       /* exchanging edge bytes and small pieces between ranks */

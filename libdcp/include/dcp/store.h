@@ -142,10 +142,10 @@ typedef struct dcp_store_options {
  *
  * Redundancy. With options->redundancy, the ranks of a private store form groups of about eight in
  * different failure domains (options->domain), and each save writes one more file beside every
- * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and its size is that of the
- * group's longest shard times K / (members - K). The strips restore the files of any K members of
- * each group. With "partner" the file is a copy of the previous member's file; the copies suffice
- * unless two neighbours of a group are lost. So a step survives the loss of any K domains
+ * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, and its size is the size of
+ * the group's longest shard times K / (members - K). The strips restore the files of any K members
+ * of each group. With "partner" the file is a copy of the previous member's file; the copies
+ * suffice unless two neighbours of a group are lost. So a step survives the loss of any K domains
  * ("rs(K)"), or of any one domain ("partner"), with all the directories of their ranks. Saves into
  * such a store have as many shards as ranks. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
