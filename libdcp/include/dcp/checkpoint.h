@@ -230,8 +230,8 @@ DCP_API int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state,
 DCP_API int dcp_load_is_done(dcp_loading *loading);
 
 /* Cancels the load, as options->stop does; a call on one rank is enough. Returns immediately. Every
- * rank still calls dcp_load_wait, which returns DCP_ERR_CANCELLED if the call came in time. May be
- * called from any thread and from signal handlers, until dcp_load_wait is called. NULL is
+ * rank must still call dcp_load_wait, which returns DCP_ERR_CANCELLED if the call came in time. May
+ * be called from any thread and from signal handlers, until dcp_load_wait is called. NULL is
  * ignored. */
 DCP_API void dcp_load_cancel(dcp_loading *loading);
 

@@ -107,8 +107,8 @@ typedef struct dcp_save_options {
     dcp_busy when_busy;
     /* Called now and then, from the thread that saves, while this rank's bytes are read and
      * written. `total` is the number of bytes that this rank writes or sends to other ranks, and
-     * `done` is how many of them it has written or sent; bytes that were only copied to be written
-     * later do not count. May be NULL. */
+     * `done` is how many of them it has written or sent; bytes that were only copied, to be written
+     * later, do not count. May be NULL. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     /* Called every few MiB, from the thread that saves, on each rank separately. If it returns
@@ -131,7 +131,7 @@ typedef struct dcp_save_options {
      * are removed first, then the others, the oldest first in both cases. The newest step, the
      * newest one known to be intact, and steps that readers hold remain; if the save does not fit
      * because of held steps, the error names them. Each removal is logged. dcp_save_fence waits for
-     * the end of such a save, which may have to read the memory again. All ranks pass the same
+     * the end of such a save, which may have to read the memory again. All ranks must pass the same
      * value. */
     int make_room;
     /* For dcp_save_async. Nonzero: the call copies what this rank writes, so the step is the state
@@ -172,12 +172,12 @@ typedef struct dcp_report {
     double write_s;        /* waiting for the disk: writes, or a load's reads */
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
-    /* For a save: whether one rank was slow, as with a failing host or disk. A rank is slow if its
-     * own work (copy_s, write_s and sync_s) took at least 3 times as long per byte written as
-     * the median rank's, and half a second longer. The save then took as long as that rank, since
-     * all others waited for it. slow_ratio is the slow rank's time per byte divided by the median
-     * rank's; 0: no rank was slow, and the members below mean nothing. The same on all ranks. Not
-     * known for saves in which fewer than two ranks write, and with engine mpio. */
+    /* For a save: whether one rank was slow, for example because of a failing host or disk. A rank
+     * is slow if its own work (copy_s, write_s and sync_s) took at least 3 times as long per byte
+     * written as the median rank's, and half a second longer. The save then took as long as that
+     * rank, since all others waited for it. slow_ratio is the slow rank's time per byte divided by
+     * the median rank's; 0: no rank was slow, and the members below mean nothing. The same on all
+     * ranks. Not known for saves in which fewer than two ranks write, and with engine mpio. */
     double slow_ratio;
     double slow_s;   /* time of the slow rank's own work, scaled to the largest number of bytes that
                         any rank wrote */
@@ -311,15 +311,15 @@ DCP_API int dcp_save_fence_within(dcp_saving *saving, double seconds);
 DCP_API int dcp_save_is_done(dcp_saving *saving);
 
 /* Cancels the save, as options->stop does; a call on one rank is enough. Returns immediately. Every
- * rank still calls dcp_save_wait, which returns DCP_ERR_CANCELLED if the call came in time;
+ * rank must still call dcp_save_wait, which returns DCP_ERR_CANCELLED if the call came in time;
  * dcp_save_fence returns soon. May be called from any thread and from signal handlers, until
  * dcp_save_wait is called. NULL is ignored. If the save has no thread, the call that would do it
  * cancels it instead. */
 DCP_API void dcp_save_cancel(dcp_saving *saving);
 
-/* Waits for the end of the save, frees `saving` and returns the outcome. Every rank calls it. The
- * outcome is the same on all ranks: DCP_OK if the step is published and durable, else what dcp_save
- * would have returned. In a process that was forked from the saving process, it
+/* Waits for the end of the save, frees `saving` and returns the outcome. Every rank must call it.
+ * The outcome is the same on all ranks: DCP_OK if the step is published and durable, else what
+ * dcp_save would have returned. In a process that was forked from the saving process, it
  * returns DCP_ERR_STATE, and neither it nor dcp_save_fence waits for anything. */
 DCP_API int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err);
 

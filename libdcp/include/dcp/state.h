@@ -33,10 +33,10 @@ DCP_API void dcp_state_destroy(dcp_state *state);
  *   data    the box's elements, dense, row-major; borrowed until the state is destroyed. dcp_save
  *           reads it, dcp_load writes it. May be NULL for an empty box.
  *
- * All ranks add the same tensors; a rank that holds nothing of a tensor adds an empty box. Over all
- * ranks, each element is held at least once, and boxes of different ranks are either equal
- * (replicas) or disjoint. dcp_save checks this, and its error names the tensor and the ranks;
- * dcp_load accepts any boxes.
+ * All ranks must add the same tensors; a rank that holds nothing of a tensor adds an empty box.
+ * Over all ranks, each element must be held at least once, and boxes of different ranks must be
+ * either equal (replicas) or disjoint. dcp_save checks this, and its error names the tensor and the
+ * ranks; dcp_load accepts any boxes.
  * DCP_ERR_ARG: an invalid path, dtype or ndim, a tensor of 2^62 bytes or more, or a box outside the
  * tensor.
  * DCP_ERR_MISMATCH: the tensor has already been added with a different dtype or shape. */

@@ -95,7 +95,8 @@ typedef struct dcp_store_options {
  *   options  copied; NULL: all defaults
  *
  * DCP_ERR_BUSY: another writer holds the store, or may hold it; the message names its host and pid,
- * and says what can be done. Also if two hosts pass one shared directory as private.
+ * and says what can be done. The status is the same if two hosts pass one shared directory as
+ * private.
  * DCP_ERR_MISMATCH: private_dirs is set on some ranks only; or, for a private store, ranks pass
  * different values of `keep`, `replace`, `keep_latest`, `redundancy` or a member that begins with
  * `keep_`.
@@ -182,18 +183,18 @@ DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
 /* Returns the number of failure domains that may be lost, whichever they are and with everything in
  * their directories, without making a step saved into this store unloadable. Not collective. K for
  * "rs(K)", 1 for "partner", 0 for a private store without redundancy; INT_MAX for a shared store,
- * which is not lost with any rank. Steps of a private store record the number in about.json, as
+ * which no loss of ranks affects. Steps of a private store record the number in about.json, as
  * `survives`. */
 DCP_API int dcp_store_survives(const dcp_store *store);
 
-/* Waits for the save in flight, releases the lock and frees the store. Every rank calls it: after
- * saves in a thread it frees a communicator, which MPI may do collectively. NULL is ignored. In a
- * process forked from the one that opened the store, it only frees the copy and waits for
+/* Waits for the save in flight, releases the lock and frees the store. Every rank must call it:
+ * after saves in a thread, it frees a communicator, which MPI may do collectively. NULL is ignored.
+ * In a process forked from the one that opened the store, it only frees the copy and waits for
  * nothing. */
 DCP_API void dcp_store_close(dcp_store *store);
 
 /* Declares that the run continues from `step` (0: from the start). Not collective, but every rank
- * calls it. `step` need not exist in any store.
+ * must call it. `step` need not exist in any store.
  *
  * Right before the first publication, later steps are moved aside to `.abandoned-step-...`, and
  * this is logged. A run that goes back must call this function: without it, a save of a step older
@@ -206,8 +207,8 @@ DCP_API void dcp_store_close(dcp_store *store);
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* Declares that `step`, which was loaded, or saved by this store, is the newest step that is known
- * to be intact. `keep` never removes it. Not collective; every rank calls it after a load. If the
- * store has no such step, none is protected. */
+ * to be intact. `keep` never removes it. Not collective, but every rank must call it after a load.
+ * If the store has no such step, none is protected. */
 DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* Removes the complete step `step` durably, regardless of options->keep. Collective; waits for the

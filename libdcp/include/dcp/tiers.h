@@ -72,19 +72,19 @@ typedef struct dcp_tiers dcp_tiers;
  * out the files if its tensors or boxes have changed.
  *
  * A store's directory may be away for a while. The list can be opened without that store, and the
- * run may then go back from steps that the store has. When the store is in the list again,
- * dcp_tiers_open sets these steps aside, with a warning for each. The store with the latest save
- * records which steps they are, for the last 64 times that the run began or went back. Steps of a
- * branch are set aside in the same way. These are steps that were saved while some store was away,
- * if the run has since continued from an older step of that store. Steps that another run saved
- * before the store came into the list remain. A step that was set aside can be opened by its
- * path. */
+ * run may then continue from a step that is older than some steps of that store. When the store is
+ * in the list again, dcp_tiers_open sets these newer steps aside, with a warning for each. The
+ * store with the latest save records which steps they are, for the last 64 times that the run began
+ * or went back. Steps of a branch are set aside in the same way. These are steps that were saved
+ * while some store was away, if the run has since continued from an older step of that store. Steps
+ * that another run saved before the store came into the list remain. A step that was set aside can
+ * be opened by its path. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
 /* Waits for the save in flight and for all stores that are being filled, then closes the stores.
- * Every rank calls it. Failures are logged. NULL is ignored. In a process forked from the one that
- * opened the stores, it only frees the copies. */
+ * Every rank must call it. Failures are logged. NULL is ignored. In a process forked from the one
+ * that opened the stores, it only frees the copies. */
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
 /* Declares that the run continues from `step` (0: from the start), as dcp_store_continue_from does.
