@@ -79,7 +79,8 @@ void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
 }
 
 /* Sends a few bytes to a rank that may never receive them. If MPI has not sent them when this
- * function returns, MPI may still read the copy of them; in that case the copy is never freed. */
+ * function returns, MPI may still read the copy of these bytes; in that case the copy is never
+ * freed. */
 static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, int to) {
     MPI_Request request;
     void *copy = malloc(bytes);

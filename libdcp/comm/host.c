@@ -41,9 +41,9 @@ static bool memory_is_counted(void) {
     return n == 1 && mode == '2';
 }
 
-/* Normally a page is allocated when it is first touched, near the processor that touches it. If
- * memory is counted, that allocation may fail and end the process with SIGBUS, so all pages are
- * allocated now. */
+/* Normally a page is allocated when it is first touched, near the processor that touches it. If the
+ * kernel counts memory in this way, that allocation may fail and end the process with SIGBUS, so
+ * all pages are allocated now. */
 static int set_size(int fd, size_t bytes) {
     if (core_file_limit_check(bytes)) return -1;
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);

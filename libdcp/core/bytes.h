@@ -73,7 +73,7 @@ static inline size_t core_lower_bound(const uint64_t *number, size_t n, size_t s
 }
 
 /* Copies that bypass the processor's cache, so the program's own data stay in the cache. The copy
- * is not read until later, by another thread or process. */
+ * is read only later, by another thread or process. */
 
 /* Like memcpy. Other threads see the bytes once the calling thread has called
  * core_nontemporal_fence. */

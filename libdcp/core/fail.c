@@ -149,7 +149,8 @@ static int status_of_errno(int code) {
     }
 }
 
-/* Returns the remedy as a continuation of the message, or "" if the errno's own text implies it. */
+/* Returns the remedy as a continuation of the message, or "" if the errno's own text implies the
+ * remedy. */
 static const char *remedy_of_errno(int code) {
     switch (code) {
     case ENOSPC:

@@ -12,8 +12,8 @@
  * integers up to 2^64 - 1: in the tree, an integer above 2^63 - 1 is a string that consists of a
  * NUL and the digits. No other string of a tree contains a NUL. Refuses integers outside -2^63 to
  * 2^64 - 1. Otherwise works like json_loadb with JSON_REJECT_DUPLICATES. `where` may be NULL. On
- * failure, its json_error_code is json_error_out_of_memory if an allocation failed, otherwise
- * json_error_invalid_syntax. */
+ * failure, the json_error_code of `where` is json_error_out_of_memory if an allocation failed,
+ * otherwise json_error_invalid_syntax. */
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
 
 /* Like core_json_read, but accepts any single value, and only jansson's integers. */

@@ -3,7 +3,7 @@
  *
  * Adding boxes one at a time spends most of its time finding their paths in a tree. Here the paths
  * are sorted instead, so boxes of one path become neighbours. The sort skips the paths' common
- * beginning and compares words of eight bytes. */
+ * prefix and compares words of eight bytes. */
 #include <search.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ static void sort_words(path_place *places, path_place *spare, size_t n) {
     if (from != places) memcpy(places, from, n * sizeof *places);
 }
 
-/* Returns the length of the paths' common beginning; the caller knows that it is at least `at`. */
+/* Returns the length of the paths' common prefix; the caller knows that it is at least `at`. */
 static size_t common_length(const path_place *places, size_t n, size_t at) {
     size_t end = places[0].length;
     for (size_t i = 1; i < n; i++) {
@@ -183,8 +183,8 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Allocates at least *bytes, and sets *bytes to the size. Uses huge pages if there are many
- * tensors: the kernel would need more time to provide the same memory in small pages than
+/* Allocates at least *bytes, and sets *bytes to the size of the block. Uses huge pages if there are
+ * many tensors: the kernel would need more time to provide the same memory in small pages than
  * dcp_state_add_many needs for everything else. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
     const bool is_large = m->n * sizeof(state_entry) >= LARGE_BLOCK;

@@ -15,7 +15,7 @@
 
 #include "dcp/error.h"
 
-/* Returns the seconds of a clock that never goes backwards. */
+/* Returns the time, in seconds, of a clock that never goes backwards. */
 
 static inline double core_clock_now(void) {
     struct timespec t;

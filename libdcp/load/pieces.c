@@ -374,9 +374,9 @@ static size_t most_of_tensor(const load_job *l, size_t tensor) {
     return n;
 }
 
-/* Counts the pieces of the tensors, starting at the batch's first one, until there are many. Opens
- * the datasets of these tensors. Each dataset holds a piece, so the number of open datasets is
- * limited, too. */
+/* Counts the pieces of the tensors, starting at the batch's first one, until they reach
+ * MOST_PIECES. Opens the datasets of these tensors. Each dataset holds a piece, so the number of
+ * open datasets is limited, too. */
 static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
