@@ -206,8 +206,8 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
 }
 
 /* Checks all ranks, including those that are not awaited here. An awaited rank may itself wait for
- * a rank that has ended. If these two ranks are on different machines, the awaited rank cannot find
- * that out, but this rank might be able to. */
+ * a rank that has ended. If these two ranks are on different machines, the awaited rank cannot
+ * notice the end, but this rank might. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;

@@ -49,7 +49,7 @@ int comm_batch_finish(comm_batch *batch);
  * are left to MPI, which may still use them. */
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
-/* Receives the failures that others report, at most once every few milliseconds, and passes them
+/* At most once every few milliseconds, receives the failures that others report, and passes them
  * on. Call it before a collective and while waiting. Returns true once the watch is broken. */
 bool comm_batch_receive_failures(comm_pairs *pairs);
 

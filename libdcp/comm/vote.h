@@ -6,8 +6,8 @@
  *     comm_vote_all(&v, &unchanged);        // becomes true if it is true on all ranks
  *     status = comm_vote_run(comm, &v, status, err);
  *
- * All ranks add the same kinds of values in the same order, including ranks that have already
- * failed. comm_vote_run reads the values that the pointers point to, unless this rank has failed,
+ * All ranks, including those that have already failed, add the same kinds of values in the same
+ * order. comm_vote_run reads the values that the pointers point to, unless this rank has failed,
  * and replaces them with the outcome, unless any rank has failed. */
 #pragma once
 

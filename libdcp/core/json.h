@@ -16,7 +16,8 @@
  * otherwise json_error_invalid_syntax. */
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
 
-/* Like core_json_read, but accepts any single value, and only jansson's integers. */
+/* Like core_json_read, but accepts any single value, and refuses integers that jansson does not
+ * support. */
 json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where);
 
 /* The JSON text of a checkpoint, in one canonical form: equal values give equal bytes. */

@@ -104,8 +104,8 @@ typedef struct core_section_changes {
     size_t changed[CORE_SECTIONS], unchanged[CORE_SECTIONS];
 } core_section_changes;
 
-/* Judges the training between the steps `before` and `step` by these changes. Writes a description
- * of what is probably wrong to `text`; "" if nothing is. */
+/* Judges the training between the steps `before` and `step` by these changes. `text` becomes a
+ * description of what is probably wrong; "" if nothing is. */
 void core_section_diagnose(const core_section_changes *c, uint64_t step, uint64_t before,
                            char *text, size_t size);
 

@@ -237,8 +237,8 @@ void core_strides_put(void *data, const box_strides *strides, uint64_t offset, u
         memcpy((unsigned char *)data + offset, from, bytes);
 }
 
-/* Allocates a larger buffer for gathering up to `bytes` bytes for a checksum, if blocks share cache
- * lines, so that several blocks are gathered together. NULL: the caller uses its small buffer. */
+/* If blocks share cache lines, allocates a larger buffer, in which several blocks, up to `bytes`
+ * bytes, are gathered together for a checksum. NULL: the caller uses its small buffer. */
 static unsigned char *room_for_rows(const box_strides *s, uint64_t bytes, uint64_t *room) {
     unsigned char *rows =
         s && s->near && bytes > *room ? malloc(core_min_u64(bytes, ROWS_BYTES)) : NULL;

@@ -58,8 +58,8 @@ void device_staging_close(staging *s);
 /* Orders all later copies after the program's work so far. */
 int device_staging_order_after(staging *s, dcp_error *err);
 
-/* Waits for copies in flight, even if they failed, and divides the memory into n empty batches, 1
- * to s->slots. */
+/* Waits for copies in flight, even if they failed, and divides the memory into n empty batches; n
+ * is 1 to s->slots. */
 void device_staging_cut(staging *s, unsigned n);
 
 /* Adds up to `bytes` bytes of the box, starting at `offset`, to a batch that is not in flight.

@@ -29,7 +29,8 @@ int format_about_check_step(const char *dir, const struct json_t *about, uint64_
 int format_about_shards(const char *folder, int world, struct json_t **out, dcp_error *err);
 
 /* Sets *is_part to 1 if about.json says that the folder holds only a part of the step's shards, and
- * marks these in kept[world]. If about.json is missing or damaged, *is_part is 0. */
+ * marks the shards that it holds in kept[world]. If about.json is missing or damaged, *is_part is
+ * 0. */
 int format_about_is_part(const char *folder, int world, unsigned char *kept, bool *is_part,
                          dcp_error *err);
 

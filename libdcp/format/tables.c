@@ -72,8 +72,8 @@ static int append_index(packing *p, const format_userblock *ub, dcp_error *err) 
     return status;
 }
 
-/* Returns true if a whole page of the table is zeros. A page of checksums of real data never is,
- * but a hole in a sparse file is. */
+/* Returns true if a whole page of the table is zeros. A page of checksums of real data is never all
+ * zeros, but a hole in a sparse file is. */
 static bool has_hole(const unsigned char *table, uint64_t bytes) {
     for (uint64_t at = 0; at + PAGE_BYTES <= bytes; at += PAGE_BYTES)
         if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return true;

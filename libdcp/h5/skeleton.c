@@ -346,8 +346,8 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t
     return status;
 }
 
-/* Fills s->runs with the bytes of the memory file between the datasets of the rows and s's tables,
- * in runs of pages that are not zero. Runs that were added before a failure are freed with s. */
+/* Fills s->runs with the bytes of the memory file that are in no user block, dataset or table, in
+ * runs of pages that are not zero. Runs that were added before a failure are freed with s. */
 static int collect_gaps(int fd, const format_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
     format_range *taken = core_array(n + 3, sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);

@@ -69,7 +69,8 @@ typedef struct move_half {
     unsigned char pages[MOVE_DOMAIN_PAGES];
 } move_half;
 
-/* Adds to each of an area's marks how many of bytes [offset, offset + bytes) lie in its page. */
+/* Adds to each mark of an area the number of those of bytes [offset, offset + bytes) that lie in
+ * the mark's page. */
 void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes);
 
 /* Moves fragments between sharing groups: those in domains whose aggregators are in other groups.

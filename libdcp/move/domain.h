@@ -27,8 +27,8 @@
 /* The maximum size of a window if there are reader ranges. It is exceeded if necessary, because a
  * domain has at least one page of the largest page size. */
 #define MOVE_WINDOW_BYTES (16u << 20)
-/* The maximum number of bytes that a group has in, or needs from, the domains of other groups in
- * one window, unless a single domain exceeds it. */
+/* The maximum number of bytes that a group gives to the domains of other groups, or takes from
+ * them, in one window; a single domain may exceed it. */
 #define MOVE_FOREIGN_BYTES (12u << 20)
 #define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* the most pages of a domain */
 /* The maximum number of aggregators if there is a single host, and on each host if there are
@@ -48,7 +48,7 @@ typedef struct move_windows {
     move_aggregator *aggregators;
     int n_aggregators;
     int areas;          /* the largest number of areas in a group */
-    int is_independent; /* the ranks read independently: each is its own and only aggregator */
+    int is_independent; /* the ranks read independently: each is its own aggregator */
     const comm_groups *groups; /* the communicator's sharing groups */
     /* Rank r's range is [reader_ranges[r], reader_ranges[r + 1]). Borrowed; NULL: no reader
      * ranges. */

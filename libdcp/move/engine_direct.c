@@ -168,7 +168,7 @@ typedef struct bulk_writer {
     bool may_copy; /* the rest may be copied, to release the memory sooner */
     unsigned slot;
     uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
-    uint64_t written, left; /* bytes of parts that are written, and of those that are left */
+    uint64_t written, left; /* bytes of the written parts, and of the parts that are left */
     unsigned char *copy;    /* a copy of the rest; NULL: no copy */
     uint64_t copied_at;     /* value of `written` when the copy was made */
     dcp_error *err;

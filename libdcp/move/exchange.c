@@ -303,9 +303,9 @@ static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error 
 }
 
 /* Returns true if window i + 1 is read before the ranks take their fragments of window i. All
- * groups send requests and answers in the same order: the requests for a window come before the
- * answers for the previous window, and after the answers for all earlier windows. So there is no
- * cycle of waiting groups. */
+ * groups send requests and answers in the same order: the requests for window i + 1 come after the
+ * answers for window i - 1, and before the answers for window i. So there is no cycle of waiting
+ * groups. */
 static bool is_ahead(const exchange *e, size_t i) {
     return i + 1 < e->w->n && (!e->has_carriers || e->w->list[i + 1] == e->w->list[i] + 1);
 }

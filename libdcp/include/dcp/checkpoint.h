@@ -49,7 +49,7 @@ DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint
  * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest step lacks.
  * DCP_ERR_CORRUPT: the step's folder was given, and no rank sees one of the step's files; or as for
  * dcp_checkpoint_open.
- * DCP_ERR_MISMATCH: some ranks pass directories of steps and others steps' folders.
+ * DCP_ERR_MISMATCH: some ranks pass directories of steps, and other ranks pass folders of steps.
  *
  * Other errors are those of dcp_checkpoint_open. If directories are given, the call opens the
  * newest step of which every file is seen by at least one rank. The tables of a file are read by a

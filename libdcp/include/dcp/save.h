@@ -258,11 +258,11 @@ typedef struct dcp_saving dcp_saving;
  * A thread of the library does all the work, including publication, if the communicator allows it.
  * These communicators do: one over MPI if MPI_Init_thread granted MPI_THREAD_MULTIPLE, one over a
  * caller's table with `duplicate` and `threads`, and one of a single rank. Over MPI the thread
- * sleeps while it waits for other ranks. It receives no signals, and it calls the store's log
- * function. It never calls HDF5, which is not thread-safe: HDF5 lays out the files in this call, at
- * the first save of a state and whenever its tensors or boxes have changed since. With any other
- * communicator, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or dcp_save_wait,
- * which then do the save; with options->copy_bytes this call does it.
+ * sleeps while it waits for other ranks. The thread receives no signals, and it calls the store's
+ * log function. It never calls HDF5, which is not thread-safe: HDF5 lays out the files in this
+ * call, at the first save of a state and whenever its tensors or boxes have changed since. With any
+ * other communicator, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or
+ * dcp_save_wait, which then do the save; with options->copy_bytes this call does it.
  *
  * Only one save of a store is in flight at a time. Depending on options->when_busy, another
  * dcp_save_async or dcp_save first waits for it, or is refused. dcp_store_continue_from,

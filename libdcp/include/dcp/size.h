@@ -8,8 +8,8 @@
  * C also allows {.size = sizeof(dcp_save_options), .layout = DCP_LAYOUT_SHARDED}. New members are
  * only added at the end. A struct from an older header is shorter: the library treats the members
  * that the struct lacks as zero, and writes nothing beyond its end.
- * DCP_ERR_ARG: the size is smaller than a size_t, as when it was not set, or larger than this
- * library's struct, as with newer headers. The message names the macro. */
+ * DCP_ERR_ARG: the size is smaller than a size_t (it may not have been set), or larger than this
+ * library's struct (the headers may be newer). The message names the macro. */
 #ifndef DCP_SIZE_H
 #define DCP_SIZE_H
 

@@ -71,8 +71,9 @@ typedef struct dcp_store_options {
      * keep_best     this number of steps with the best values of keep_metric; 0: none. If values
      *               are equal, the newer step is the better one.
      * keep_metric   the member of about.json with a step's value, a number, which a save passes in
-     *               dcp_save_options.about_json: {"eval_loss": 2.25}. A step without one, or with
-     *               another type, is not among the best. Required by keep_best.
+     *               dcp_save_options.about_json: {"eval_loss": 2.25}. A step that lacks this
+     *               member, or whose member is not a number, is not among the best. Required by
+     *               keep_best.
      * keep_highest  nonzero: the highest values are the best, as for accuracies; 0: the lowest
      *
      * A step whose about.json cannot be read at the moment remains, which is logged. In a private
@@ -114,10 +115,10 @@ typedef struct dcp_store_options {
  * Locks. `.lock` names the writer: host, pid, start time of the process, and a random identity. A
  * lock can be lost: somebody removes the file, a lease expires, or the file system grants it to
  * everyone. So the writer reads `.lock` again before each publication and each removal, and after a
- * publication. A writer that finds another's name there has lost the store: its saves
- * return DCP_ERR_BUSY with the other's host and pid, publish nothing and remove nothing. There
- * is one exception: a step that it was publishing at the very moment when the other opened the
- * store may exist, and is then complete.
+ * publication. A writer that finds another writer's name there has lost the store: its saves
+ * return DCP_ERR_BUSY with the other writer's host and pid, publish nothing and remove nothing.
+ * There is one exception: a step that it was publishing at the very moment when the other writer
+ * opened the store may exist, and is then complete.
  *
  * A lock whose holder is known to be dead is no obstacle, even if a process that the holder forked
  * still has it. On a file system without locks, a store is free if it was closed, or if its writer
