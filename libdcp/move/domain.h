@@ -47,8 +47,8 @@ typedef struct move_windows {
     int width; /* domains per window */
     move_aggregator *aggregators;
     int n_aggregators;
-    int areas;          /* the largest number of areas in a group */
-    int is_independent; /* the ranks read independently: each is its own aggregator */
+    int areas;                 /* the largest number of areas in a group */
+    int is_independent;        /* the ranks read independently: each is its own aggregator */
     const comm_groups *groups; /* the communicator's sharing groups */
     /* Rank r's range is [reader_ranges[r], reader_ranges[r + 1]). Borrowed; NULL: no reader
      * ranges. */
