@@ -208,7 +208,7 @@ typedef struct dcp_loading dcp_loading;
  *
  * Failures that concern the arguments are returned here, all others by dcp_load_wait.
  *
- * If a thread of the library can use the communicator (see dcp_save_async), a thread reads, and
+ * If a thread of the library can use the communicator (see dcp_save_async), this thread reads, and
  * calls options->on_progress and stop. It sleeps while it waits for other ranks, receives no
  * signals and does not call HDF5. Otherwise, and with DCP_ENGINE_MPIO, nothing is read before
  * dcp_load_wait, which then loads and calls these functions.

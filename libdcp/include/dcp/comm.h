@@ -57,13 +57,13 @@ typedef struct dcp_comm_ops {
      * since they might not call it at that time, or might be gone. */
     void (*free)(void *ctx);
     /* 1: several threads may call the functions at the same time, each with a different context. A
-     * context is used by one thread at a time, but not always by the same one. If this is 1 and
-     * `duplicate` is given, threads of the library save, fill stores (dcp/tiers.h) and load in the
-     * background. */
+     * context is used by one thread at a time, but not always by the same one. If `threads` is 1
+     * and `duplicate` is given, threads of the library save, fill stores (dcp/tiers.h) and load in
+     * the background. */
     int threads;
     /* Returns a number for the host that `rank` is on, equal for ranks on the same host, or less
      * than 0 on failure. dcp_comm_from_ops calls it for every rank, and is collective if this
-     * function is set. Its result takes precedence over DCP_HOST and over the host that this rank
+     * function is set. The number takes precedence over DCP_HOST and over the host that this rank
      * would determine itself; dcp_comm_set_host takes precedence over this function. */
     int (*host_of)(void *ctx, int rank);
     /* Sends `sends` messages, receives `receives` messages, and returns once all are done; its
@@ -133,11 +133,11 @@ DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Sets a function that can cancel calls on this communicator. Not collective; applies to this rank
  * alone. Long-running functions of the library call `stop` now and then, on the calling thread. If
- * it returns a value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. This
- * includes functions without a `stop` option: opening a checkpoint; rebuilds (dcp_store_rebuild,
- * dcp_tiers_load); and the work of dcp_save_async before it returns, namely laying out the files
- * and copying. If the save has started by then, it is cancelled, and dcp_save_wait returns the
- * status. Threads of the library do not call `stop`. NULL: no function. */
+ * it returns a value other than 0 on one rank, all ranks give up with DCP_ERR_CANCELLED. Some
+ * functions without a `stop` option call it as well: those that open a checkpoint; those that
+ * rebuild (dcp_store_rebuild, dcp_tiers_load); and dcp_save_async before it returns, while it lays
+ * out the files and copies. If the save has started by then, it is cancelled, and dcp_save_wait
+ * returns the status. Threads of the library do not call `stop`. NULL: no function. */
 DCP_API void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx);
 
 /* Frees the communicator (and, over MPI, the duplicate that it uses). NULL is ignored. Destroy the

@@ -19,10 +19,10 @@
  * arrived on the device. Casts take place on the host.
  *
  * Page-locked memory. A save uses options->staging_bytes minus the 16 MiB of its queue, limited to
- * 128 MiB and to what the boxes need, but at least 8 MiB. It is allocated by the first save, or by
- * dcp_save_prepare, and freed when the store is closed or the device fails. The stores of a list
- * (dcp/tiers.h) share it. With options->copy_bytes, saves use page-locked memory for the whole copy
- * as well, starting with the first such save. A load uses 16 MiB during the call.
+ * 128 MiB and to what the boxes need, but at least 8 MiB. The memory is allocated by the first
+ * save, or by dcp_save_prepare, and freed when the store is closed or the device fails. The stores
+ * of a list (dcp/tiers.h) share it. With options->copy_bytes, saves use page-locked memory for the
+ * whole copy as well, starting with the first such save. A load uses 16 MiB during the call.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);

@@ -21,10 +21,10 @@ extern "C" {
  * that rank (see dcp_comm_set_limit for the time that this takes). For this, mpirun must leave the
  * other ranks running; it ends them unless it was started with --enable-recovery. The other ranks
  * can close everything, and should then end without MPI_Finalize, which would wait for the lost
- * rank. This does not cover the program's own MPI calls. If a rank ends in dcp_comm_from_mpi before
- * it has identified itself to all others, only DCP_COMM_LIMIT in the environment ends the wait for
- * it. MPI itself may end its processes when it loses a connection (Open MPI may do so between
- * hosts); then no library can return an error.
+ * rank. The program's own MPI calls have no such protection. If a rank ends in dcp_comm_from_mpi
+ * before it has identified itself to all others, only DCP_COMM_LIMIT in the environment ends the
+ * wait for it. MPI itself may end its processes when it loses a connection (Open MPI may do so
+ * between hosts); then no library can return an error.
  *
  * Ranks on one host (dcp_comm_set_host) communicate through shared memory. Each communicator uses
  * half a MiB per rank and, while data is transferred, up to 32 MiB, or up to 80 MiB on each host if
