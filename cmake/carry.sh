@@ -58,7 +58,7 @@ sed -i 's,\([= IL]\)/usr/,\1${pcfiledir}/../../../,; s,-\([IL]\)/usr/,-\1${pcfil
 missing=$(find "$tree" -xtype l)
 [ -z "$missing" ] || { echo "carry: links that lead nowhere: $missing" >&2; exit 3; }
 
-# The loader runs these programs with the tree's libraries; no other program sees those.
+# The loader runs these programs with the tree's libraries, which no other program uses.
 mv "$tree/usr/bin" "$tree/programs"
 mkdir "$tree/usr/bin"
 program() { # NAME PROGRAM
@@ -86,7 +86,7 @@ lib=\$CARRIED/usr/lib/$triplet
 export CARRIED CARRIED_LIBRARIES=\$lib:\$lib/openmpi/lib:\$lib/openblas-serial
 export PATH=\$CARRIED/usr/bin:\$PATH PKG_CONFIG=\$CARRIED/usr/bin/pkg-config PKG_CONFIG_LIBDIR=\$lib/pkgconfig
 export OPAL_DESTDIR=\$CARRIED PMIX_MCA_mca_base_component_path=\$lib/pmix2/lib/pmix
-export OMPI_MCA_mca_base_component_show_load_errors=0 # about networks whose libraries were not packed
+export OMPI_MCA_mca_base_component_show_load_errors=0 # hides errors about networks whose libraries were not packed
 export OMPI_MCA_plm=isolated # only local ranks: otherwise mpirun requires ssh
 export CMAKE_INCLUDE_PATH=\$CARRIED/usr/include CMAKE_LIBRARY_PATH=\$lib
 # DT_RPATH, not DT_RUNPATH: it also applies to what libraries need, and to what they open

@@ -30,7 +30,7 @@ function(dcp_pc_add known module target)
   set(dcp_pc_cflags ${dcp_pc_cflags} PARENT_SCOPE)
 endfunction()
 
-# Finds the module whose library is the one that we link, if there is one.
+# Sets OUT to pkg-config's module for the MPI library that we link; empty if there is none.
 function(dcp_find_mpi_module out)
   set(${out} PARENT_SCOPE)
   if(NOT PKG_CONFIG_FOUND)

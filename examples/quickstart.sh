@@ -54,7 +54,7 @@ export PATH="$PWD/build/bin:$PATH"
 
 train=(dcp-train examples/configs/quickstart.json "data.path=$text" log_every=5)
 run= # dcp-run's pid while it is in the background
-# No rank outlives this script: at the first signal they save and end; at the second they end at once.
+# No rank outlives this script: at the first signal the ranks save and end; at the second they end at once.
 end_run() {
     [ -n "$run" ] || return 0
     trap 'kill "$run" 2>/dev/null || true' INT TERM

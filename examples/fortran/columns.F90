@@ -20,7 +20,7 @@ program columns
     type(dcp_loading) :: loading
     type(dcp_checkpoint) :: ckpt
     type(dcp_error) :: err
-    real(c_double), allocatable, target :: u(:, :) ! ours between two ghost columns
+    real(c_double), allocatable, target :: u(:, :) ! our columns, between two ghost columns
     integer(c_int32_t), target :: counts(3)
     integer(int64) :: first, mine, newest
     character(1000) :: dir
@@ -56,7 +56,7 @@ program columns
     call fill(0)
     call dcp_save_wait(saving)
 
-    call dcp_save(store, 2_int64, state, err=err) ! a failure that the program looks at
+    call dcp_save(store, 2_int64, state, err=err) ! a failure that the program itself handles
     if (err%status /= DCP_ERR_STATE .or. dcp_error_text(err) == "") error stop "step 2 was saved twice"
     call dcp_state_add_array(state, "/heat/bad", "F77", shape=[3_int64], data=c_loc(counts), err=err)
     if (err%status /= DCP_ERR_ARG .or. index(dcp_error_text(err), "F77") == 0) error stop "F77 is a dtype"
@@ -69,7 +69,7 @@ program columns
     call dcp_load(ckpt, state)
     call compare()
     call fill(0)
-    call dcp_load_async(ckpt, state, loading) ! until the wait, u is the load's
+    call dcp_load_async(ckpt, state, loading) ! until the wait, u belongs to the load
     call dcp_load_wait(loading)
     call dcp_checkpoint_close(ckpt)
     call compare()

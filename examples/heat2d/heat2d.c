@@ -3,7 +3,7 @@
  *
  *     mpirun --oversubscribe -n N heat2d DIR STEPS EVERY
  *
- * continues from the newest step in DIR, saves every EVERY steps, and prints a checksum of the
+ * This continues from the newest step in DIR, saves every EVERY steps, and prints a checksum of the
  * plate that is the same for every N and for every history of stops and restarts. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -37,7 +37,7 @@ class VisionTransformer(nn.Module):
 
 
 def make_model() -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The same on any number of workers, each of which holds its shard."""
+    """Makes the same model on any number of workers, each of which holds its shard."""
     torch.manual_seed(0)
     model = VisionTransformer()
     for block in model.blocks:

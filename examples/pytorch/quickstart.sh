@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A small demonstration of PyTorch with libdcp: trains with FSDP2 on handwritten digits, under torchrun and under Ray
-# Train. Kills a worker, continues, also on fewer workers, and proves the state from which it continues.
+# Train. Kills a worker, continues, even on fewer workers, and proves the state from which it continues.
 #   examples/pytorch/quickstart.sh [DIR]
 # Makes an environment with torch and ray in DIR (some gigabytes; default: build/pytorch), and writes its results there,
 # where they replace those of an earlier quickstart. PYTHON: the interpreter to use (default: python3, 3.11 or later).

@@ -110,7 +110,7 @@ records=$(wc -l <rows.jsonl)
 steps=$((records > 8 ? 12 * records : 96)) # each recording is used about a hundred times
 
 run= # dcp-run's pid
-# No rank outlives this script: at the first signal they save and end; at the second they end at once.
+# No rank outlives this script: at the first signal the ranks save and end; at the second they end at once.
 end_run() {
     [ -n "$run" ] || return 0
     trap 'kill "$run" 2>/dev/null || true' INT TERM

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes a small random talker, with numpy only, in a folder like the published ones, with a stand-in codec whose
-codebooks are learned from recordings; and rows for to_records.py, one line per recording.
+"""Makes a small random talker, using only numpy: a folder like the published ones, with a stand-in codec whose
+codebooks are learned from recordings. Also makes rows for to_records.py, one line per recording.
 
     small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
 

@@ -25,7 +25,7 @@ from to_records import fail, record_files  # noqa: E402
 RATE, STEP, STEPS = 24000, 240, 8  # samples per second, samples between spectra, spectra per frame
 WINDOW, BANDS = 960, 60
 QUIET = 1e-4                       # anything softer is inaudible
-IM_START, IM_END, ASSISTANT = 256, 257, 258  # ids after those of bytes, for what surrounds a text
+IM_START, IM_END, ASSISTANT = 256, 257, 258  # after the bytes' ids; for what surrounds a text
 ROUNDS = 12                        # of k-means, and twice as many for phases
 
 

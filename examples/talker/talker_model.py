@@ -1,6 +1,6 @@
 """A text-to-speech talker with its code predictor (the 12 Hz family of Qwen3-TTS) in PyTorch, written from its
 description, for golden values: its input is one record at a time, its output the logits of both levels and two losses.
-Parameters have their names in the published folder; models are made from that folder's config.json.
+Parameters are named as in the published folder; models are made from that folder's config.json.
 
 A record of t text ids (a header of 3, then the text) and T frames of codes has t + T + 7 positions:
 
@@ -9,9 +9,9 @@ A record of t text ids (a header of 3, then the text) and T frames of codes has 
     codec channel    nothing    nothink  think_bos  think_eos  speaker  pad  pad       pad  bos  frame j
 
 Both channels are added: the text's embedding through a projection; code 0 of a frame from the talker's table, the other
-codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last one the end. For each frame, the
-predictor sees the talker's output at the previous position, then the embeddings of the frame's codes except the last;
-its position i predicts code i."""
+codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last position predicts the end. For
+each frame, the predictor sees the talker's output at the previous position, then the embeddings of the frame's codes
+except the last; its position i predicts code i."""
 import json, os
 
 import torch, torch.nn.functional as F
@@ -91,8 +91,8 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The layers and the last norm, for x [batch, n, hidden]. Only holds the embeddings, so that they have their
-    published names."""
+    """The layers and the last norm, for x [batch, n, hidden]. Holds the embeddings, without using them, so that they
+    have their published names."""
 
     def __init__(self, c, **embeddings):
         super().__init__()

@@ -94,7 +94,7 @@ static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * p.tokens * p.heads + p.head) * s->head_dim;
 }
 
-/* Returns the memory of the head's rows in fp32: the array itself, or a place in scratch. */
+/* Returns the memory for the head's rows in fp32: the array itself, or a place in scratch. */
 static float *room_of(const kernels_attention *s, void *array, cpu_head p, float *scratch,
                       int which) {
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
@@ -123,7 +123,8 @@ CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels
             lanes_store(array, at + token * stride + i, type, room[token * dim + i]);
 }
 
-/* out[rows,keys] = alpha x[rows,dim] y[keys,dim]^T; x has the stride of queries, y that of keys */
+/* out[rows,keys] = alpha x[rows,dim] y[keys,dim]^T; x has the stride of queries, y the stride of
+ * keys */
 static void rows_by_keys(kernels *k, const block *b, float alpha, float *out, const float *x,
                          const float *y) {
     cpu_product p = {.transpose_a = 'N',

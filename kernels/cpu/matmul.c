@@ -40,7 +40,7 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
 
 /* Widens in place: the n elements of bf16 are in the upper half of y's memory. Widens one stretch
  * after the other, from the beginning to the end. All elements that are still to be read lie after
- * those that have been written, except within the current stretch, which is therefore copied
+ * the elements that have been written, except within the current stretch, which is therefore copied
  * first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
     enum { STRETCH = 512 };

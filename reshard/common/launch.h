@@ -1,4 +1,5 @@
-/* The start of a tool on one rank or several, its argument CKPT, and its progress bar. */
+/* Functions that start a tool on one rank or several, find the step that its argument CKPT names,
+ * and show its progress. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +9,7 @@
 #include <dcp/comm.h>
 #include <dcp/store.h>
 
-/* The start of a tool on one rank or several, and its progress bar. */
+/* Functions that start a tool on one rank or several, and show its progress. */
 
 /* A progress bar on stderr, shown only on a terminal and only after two seconds. */
 

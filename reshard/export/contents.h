@@ -76,7 +76,7 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
 void export_contents_free(export_contents *contents);
 
 /* Determines the names under which the tensors of the checkpoint's model are exported. With
- * `unwraps`, removes wrappers' parts. */
+ * `unwraps`, removes the parts that wrappers add. */
 int export_contents_find_names(const dcp_checkpoint *ckpt, bool unwraps, tensor_names *names);
 
 /* *out: the path of a copy of the embedding that need not be exported, because the configuration

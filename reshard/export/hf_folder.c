@@ -1,7 +1,7 @@
 /* The tokenizer that export_byte_tokenizer_write writes is a byte-level BPE without merges; its 256
- * tokens are the bytes. As in GPT-2's tokenizer, a visible character represents each byte. Bytes
- * that are printable in Latin-1 represent themselves; the other bytes are represented, in order, by
- * the characters starting at U+0100. */
+ * tokens are the bytes. As in GPT-2's tokenizer, each byte is represented by a visible character.
+ * Bytes that are printable in Latin-1 represent themselves; the other bytes are represented, in
+ * order, by the characters starting at U+0100. */
 #include "export/contents.h"
 
 #include <ctype.h>

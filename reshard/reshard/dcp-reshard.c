@@ -298,7 +298,7 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status;
 }
 
-/* Raises the limit of open files as far as the system permits, because every shard is an open
+/* Raises the limit on open files as far as the system permits, because every shard is an open
  * file. */
 static void allow_files(void) {
     struct rlimit limit;

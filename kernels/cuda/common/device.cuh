@@ -36,7 +36,7 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
     launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
 
 /* Calls f with a value of the C++ type that `type` stands for, so that one launcher serves arrays
- * of both types, which are passed as void. */
+ * of both types, which are passed as pointers to void. */
 template <typename F> static void by_type(kernels_type type, F f) {
     if (type == KERNELS_BF16)
         f(uint16_t());
@@ -52,8 +52,8 @@ static __device__ float *dynamic_shared() {
 
 static inline size_t pieces_of(size_t n, size_t piece) { return (n + piece - 1) / piece; }
 
-/* Returns the number of blocks for n elements. If they are too few for all elements, the kernel
- * strides over the rest. */
+/* Returns the number of blocks for n elements. If the blocks have fewer threads than there are
+ * elements, each thread processes several (FOR_EACH). */
 static inline size_t blocks_for(size_t n) {
     const size_t blocks = pieces_of(n, THREADS);
     return blocks < 1u << 16 ? blocks : 1u << 16;
@@ -111,7 +111,7 @@ static __device__ float block_max(float value) {
  * same names for both types, and computations are in fp32.
  *
  * bf16_of rounds to nearest even; NaN stays NaN, with its sign. It uses the only instruction for
- * that (PTX ISA: cvt.rn.bf16.f32); the instruction's own NaN would differ in bits from the
+ * this rounding (PTX ISA: cvt.rn.bf16.f32); the instruction's own NaN would differ in bits from the
  * host's. */
 static __device__ __forceinline__ uint16_t bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
