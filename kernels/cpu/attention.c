@@ -12,7 +12,7 @@ enum { QUERIES = 64 };
 
 /* A block of queries of one head. Positions [first, first + rows) see keys in [from, from + keys).
  * With `causal`, a position sees only keys up to its own; with `window`, only the last `window` of
- * these; with `places`, only those of its own document. */
+ * these keys; with `places`, only keys of its own document. */
 typedef struct block {
     size_t first, rows, from, keys;
     size_t dim;

@@ -25,10 +25,10 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* The benchmark's state is that of a decoder with L layers, hidden size H and vocabulary V: for
- * each parameter three tensors, the parameter and two moments, in fp32 and cut on dimension 0. A
- * rank fills its part so that an element in the wrong place is detected. All boxes of a rank lie in
- * one arena. Each box begins on a page, where an allocator of large tensors would place it. The
+/* The benchmark's state has the tensors of a decoder with L layers, hidden size H and vocabulary V:
+ * for each parameter three tensors, the parameter and two moments, in fp32 and cut on dimension 0.
+ * A rank fills its part so that an element in the wrong place is detected. All boxes of a rank lie
+ * in one arena. Each box begins on a page, where an allocator of large tensors would place it. The
  * arena has huge pages if the system supports them, as in dcp-train. */
 typedef struct bench_tensor {
     char path[96];
@@ -327,7 +327,7 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 }
 
 /* Saves once, synchronously or, with `async`, in the background. The stall of a background save is
- * the time until the call returns. The processor time of a background save is that of all threads
+ * the time until the call returns. The processor time of a background save includes all threads
  * except this one, which sleeps meanwhile. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, bool async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;

@@ -47,7 +47,7 @@ int rank_mesh_from_options(const char *world, const char *mesh, const char *rule
 enum { RANK_MESH_TEXT = 64 };
 const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]);
 
-/* Parses rules, such as "GLOB=DIM,GLOB=none", which are then applied before the built-in ones. The
+/* Parses rules, such as "GLOB=DIM,GLOB=none", which are then applied before the built-in rules. The
  * first rule that matches a tensor's name applies. A glob is matched by fnmatch(3) without flags.
  * Returns 0 or PROGRAM_USAGE. rank_mesh_free frees the rules. */
 int rank_mesh_set_rules(rank_mesh *m, const char *text);

@@ -59,8 +59,8 @@ typedef struct weights_query {
 typedef struct weights_found {
     size_t differences;
     /* If config.json ties weights: `tied` is the tensor that it ties, and `copy` is a second tensor
-     * for the same weights, whose contents were not compared with those of `tied`. Each is NULL if
-     * it does not exist. */
+     * for the same weights, whose contents were not compared with the contents of `tied`. Each is
+     * NULL if it does not exist. */
     const dcp_tensor *copy, *tied;
     char unknown[256]; /* why nothing was compared with config.json: the reason why dcp-train would
                         * not accept it even if its dropout were 0; "" if it was compared */

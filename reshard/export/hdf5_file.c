@@ -47,7 +47,8 @@ static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t stor
     return status;
 }
 
-/* Writes the configuration as an attribute; does nothing for a checkpoint without one. */
+/* Writes the configuration as an attribute; does nothing for a checkpoint without a
+ * configuration. */
 static int write_config(const dcp_checkpoint *ckpt, const export_contents *contents, hid_t file) {
     json_t *config = export_hf_folder_config(ckpt, contents);
     char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;

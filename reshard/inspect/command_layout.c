@@ -1,5 +1,5 @@
 /* dcp-inspect layout: shows which rank holds which tensors, for the ranks that wrote the step or
- * for those of a given mesh. */
+ * for the ranks of a given mesh. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>

@@ -127,7 +127,8 @@ int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint
 }
 
 /* A batch is measured in two passes, so that small deviations from a large mean are not lost. Its
- * statistics are then joined to those of the earlier batches (Chan, Golub, LeVeque 1979). */
+ * statistics are then joined to the statistics of the earlier batches (Chan, Golub, LeVeque
+ * 1979). */
 
 uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 

@@ -126,7 +126,8 @@ int config_paths_check_environment(const config *c, dcp_error *err) {
     return check_all_braces(c, true, err);
 }
 
-/* Returns true if the run creates the folder: a store's directory, or a parent of one. */
+/* Returns true if the run creates the folder: a store's directory, or a parent of such a
+ * directory. */
 static bool is_created_by_run(const config *c, const char *folder) {
     for (size_t i = 0; i < c->n_stores; i++)
         if (lies_in(c->stores[i].path, folder)) return true;
