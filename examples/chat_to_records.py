@@ -233,7 +233,8 @@ class Tokenizer:
                  f"not for add_generation_prompt, so the two cannot be told apart: {REMEDY}")
 
     def end_of_turn(self, ids: list[int], start: int) -> int:
-        """The special token that ends a turn may be followed by a newline, which nobody generates."""
+        """Returns the end of the turn. A newline after the special token that ends the turn is left out, because no
+        model generates it."""
         end = len(ids)
         while end > start and ids[end - 1] not in self.special:
             if str(self.tokenizer.decode(ids[end - 1:end])).strip():

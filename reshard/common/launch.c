@@ -116,7 +116,7 @@ void launch_sum(const launch *job, uint64_t *buf, int n) {
     MPI_Reduce(job->rank ? buf : MPI_IN_PLACE, buf, n, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
 }
 
-/* Finds a step's folder without opening the step, so that it also finds a damaged one. */
+/* Finds a step's folder without opening the step, so that damaged steps are found as well. */
 
 int step_path_list(const char *dir, dcp_step **out, size_t *n) {
     dcp_error err = {0};

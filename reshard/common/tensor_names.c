@@ -54,8 +54,8 @@ static size_t wrapper_at(const char *at, bool leads) {
     return w;
 }
 
-/* Removes parts of wrappers from a name, except for those that lead all names. If `found` is not
- * NULL, sets the bit of each wrapper that was found. */
+/* Removes from a name the parts that wrappers add, except for parts with which all names begin. If
+ * `found` is not NULL, sets the bit of each wrapper that was found. */
 static void unwrap(char *name, unsigned *found) {
     char *to = name;
     for (const char *at = name; *at;) {

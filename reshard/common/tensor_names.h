@@ -21,7 +21,7 @@ typedef struct tensor_rename {
 typedef struct tensor_names {
     tensor_rename *renames;
     size_t n;
-    bool unwraps;   /* wrappers' parts are removed from names */
+    bool unwraps;   /* parts that wrappers add are removed from names */
     size_t leading; /* if `unwraps`: the bytes that are removed at the beginning of each name */
     size_t unwrapped[MODEL_WRAPPERS]; /* for each wrapper, the number of the model's names from
                                        * which its part was removed */

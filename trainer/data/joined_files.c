@@ -111,7 +111,8 @@ static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_
     return DCP_OK;
 }
 
-/* Adds what fts found at `entry`. Links below the start are not followed: they may form cycles. */
+/* Adds what fts found at `entry`. Links below the given path are not followed: they may form
+ * cycles. */
 static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
         return append_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
@@ -120,7 +121,7 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Names below the start that begin with a dot (.git, an editor's copies) are ignored, as in a
+/* Names below the given path that begin with a dot (.git, an editor's copies) are ignored, as in a
  * glob. */
 static bool is_hidden(const FTSENT *entry) {
     return entry->fts_level > FTS_ROOTLEVEL && entry->fts_name[0] == '.';
