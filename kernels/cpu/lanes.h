@@ -17,8 +17,8 @@
 
 /* Builds with AddressSanitizer have only the default version, because AddressSanitizer is not ready
  * yet when the program selects a version. Builds with a GCC before version 12 have only the default
- * version, too, because this GCC does not know these names of processors. The default version is
- * slower, and gives the same bits. */
+ * version, too, because such a GCC does not know the names of these processors. The default version
+ * is slower, and gives the same bits. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -65,7 +65,7 @@ void launch_sum(const launch *job, uint64_t *buf, int n);
 int step_path_list(const char *dir, dcp_step **out, size_t *n);
 
 /* Writes to step[PATH_MAX] the path of the step's folder, which is `ckpt` itself or lies in it.
- * Returns 0, or the exit status. The step may be damaged in any way. */
+ * Returns 0, or the exit status. Finds a step even if it is damaged in any way. */
 int step_path_find(const char *ckpt, char *step);
 
 /* Returns 1 if the folder has the name or the contents of a step, 0 if it has neither, or -1 with

@@ -129,7 +129,7 @@ static int note_untied(const char *folder, const import_model *model, const weig
     return status;
 }
 
-/* For a model that dcp-train does not know: returns true if `name` may be tied to the embedding,
+/* For a model that dcp-train does not know: returns true if `name` might be tied to the embedding,
  * because the configuration does not exclude it. */
 static bool may_be_tied(const json_t *config, const char *name) {
     static const char head[] = "lm_head.weight";
