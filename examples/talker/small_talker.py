@@ -5,8 +5,8 @@ codebooks are learned from recordings. Also makes rows for to_records.py, one li
     small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
 
 CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. The text of each
-recording is in NAME.txt beside it, or otherwise is its name; no two texts may be equal. The first recording is the
-reference voice of all rows."""
+recording is in NAME.txt beside it; without that file, the text is the recording's name. No two texts may be equal. The
+first recording is the reference voice of all rows."""
 from __future__ import annotations
 
 import glob

@@ -7,7 +7,8 @@
 
 /* The bytes that CUDA may allocate later for kernels. CUDA loads a kernel's code at the kernel's
  * first call, and then also allocates memory for registers that the kernel's threads spill. Loading
- * all kernels at the start would need more, because most kernels of cuBLAS are never called. */
+ * all kernels at the start would need more memory, although most kernels of cuBLAS are never
+ * called. */
 enum { LOADED_LATER = 256 << 20 };
 
 typedef struct cuda_piece {

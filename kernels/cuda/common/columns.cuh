@@ -39,7 +39,7 @@ template <typename W> static column_plan plan_columns(kernels *k, size_t rows, s
 }
 
 /* A thread's sums of its columns. If a row has several spans, a thread stores its sums in scratch
- * after each span; no other thread accesses them in scratch. */
+ * after each span; no other thread accesses them there. */
 template <typename W> struct column_sums {
     float *own; /* [dim] the block's sums */
     share<W> v;

@@ -86,8 +86,8 @@ static __global__ void __launch_bounds__(ADD_THREADS)
     store_share<ADD_THREADS>(to, sum, threadIdx.x, here, wide);
 }
 
-/* The most rows and ids of a piece. With so many, the three arrays of rows and the two of ids use
- * 28 of the workspace's 32 MiB. */
+/* The most rows and ids of a piece. With this many rows and ids, the three arrays of rows and the
+ * two arrays of ids use 28 of the workspace's 32 MiB. */
 static const size_t MOST_ROWS = 1 << 20, MOST_IDS = 1 << 21;
 
 static void add_piece(kernels *k, float *dtable, const float *dout, embedded in, size_t dim) {

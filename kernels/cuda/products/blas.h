@@ -4,7 +4,7 @@
 #include <cublasLt.h>
 
 /* cuBLASLt, which is loaded when the backend opens. If the program loaded it at its start, runs on
- * the CPU would need 150 MB of memory and half a second more. */
+ * the CPU would need 150 MB more memory and half a second more time. */
 typedef struct cuda_blas {
     void *library;
     cublasLtHandle_t handle;
