@@ -1,7 +1,8 @@
-/* Attention by matrix products, one head and one block of QUERIES query rows at a time. The scores
- * of one block at a time are in scratch, as [QUERIES, the number of keys that the block sees]. Sums
- * run over blocks and heads in ascending order, so their order depends only on the shape. Heads in
- * bf16 are widened into scratch, and results are rounded on the way from scratch to the output. */
+/* Attention by matrix products, one head and one block of QUERIES query rows at a time. Scratch
+ * holds the scores of one block at a time, as [QUERIES, the number of keys that the block sees].
+ * Sums run over blocks and heads in ascending order, so their order depends only on the shape.
+ * Heads in bf16 are widened into scratch, and results are rounded on the way from scratch to the
+ * output. */
 #include <math.h>
 #include <stdbool.h>
 

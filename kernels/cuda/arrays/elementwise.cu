@@ -31,8 +31,7 @@ static void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     map(k, map_arrays<uint16_t, float, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
-/* The number of elements that one block can widen in place, because it reads all of them before it
- * writes. */
+/* One block can widen LAST elements in place, because it reads all of them before it writes. */
 enum { LAST_THREADS = 1024, LAST_UNITS = 8, LAST = 4 * LAST_UNITS * LAST_THREADS };
 
 static __global__ void __launch_bounds__(LAST_THREADS)

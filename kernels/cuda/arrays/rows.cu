@@ -86,7 +86,7 @@ static void cuda_embedding_forward(kernels *k, float *out, const float *table, c
     });
 }
 
-/* Each block copies one patch, in rows of the image. */
+/* Each block copies one patch, row by row. */
 static __global__ void patches_kernel(float *out, const float *images, kernels_patches s,
                                       unsigned across, unsigned down) {
     const unsigned width = (unsigned)s.patch_width, height = (unsigned)s.patch_height;

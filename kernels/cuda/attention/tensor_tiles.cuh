@@ -41,7 +41,7 @@ void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in,
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* How many bytes of shared memory a block can request on every device that has the instructions of
+/* The bytes of shared memory that a block can request on every device that has the instructions of
  * mma.cuh. */
 enum { MOST_SHARED = 99 << 10 };
 
