@@ -39,7 +39,7 @@ void rank_mesh_flat(int world, rank_mesh *out);
 int rank_mesh_parse(const char *text, rank_mesh *out);
 
 /* Makes the mesh that --world, --mesh and --tp-rule request; each may be NULL. Without --mesh, the
- * mesh has --world ranks, all of them in fsdp; if --world is missing, too, it has 0 ranks. Returns
+ * mesh has --world ranks, all of them in fsdp; if --world is also missing, it has 0 ranks. Returns
  * 0, or PROGRAM_USAGE after a message. Free it with rank_mesh_free. */
 int rank_mesh_from_options(const char *world, const char *mesh, const char *rules, rank_mesh *out);
 

@@ -44,8 +44,8 @@ int tensor_names_report(const char *where, const tensor_names *names);
  * caller frees it; NULL if out of memory. */
 char *tensor_names_new(const tensor_names *names, const char *name);
 
-/* Compares a model's tensors with those that its config.json requires. So a mismatch is found when
- * a folder is imported or written, not only when the model is trained or loaded. */
+/* Compares a model's tensors with the tensors that its config.json requires. So a mismatch is found
+ * when a folder is imported or written, not only when the model is trained or loaded. */
 
 typedef struct weights_query {
     const char *where; /* the beginning of each line: a folder or a step */

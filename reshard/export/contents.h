@@ -63,7 +63,7 @@ typedef struct export_settings {
                               * tensor may be larger */
 } export_settings;
 
-/* On rank 0: compares the model's tensors with those that its configuration requires, because
+/* On rank 0: compares the model's tensors with the tensors that its configuration requires, because
  * transformers initializes missing tensors randomly. Reports differences, and fails unless they are
  * allowed. */
 int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *settings,
@@ -125,6 +125,6 @@ int export_voice_write(const export_voice *voice, const export_contents *content
  * status, after a message. */
 int export_hf_folder_create(dcp_checkpoint *ckpt, const export_contents *contents, const char *dir);
 
-/* Returns config.json: the model's configuration, with the keys added that transformers requires to
- * load it. NULL if the checkpoint has no configuration. The caller releases it. */
+/* Returns config.json: the model's configuration, plus the keys that transformers requires to load
+ * it. NULL if the checkpoint has no configuration. The caller releases it. */
 json_t *export_hf_folder_config(const dcp_checkpoint *ckpt, const export_contents *contents);

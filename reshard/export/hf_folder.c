@@ -88,8 +88,9 @@ static bool is_trained(const dcp_checkpoint *ckpt) {
 }
 
 /* Writes tokenizer.json and tokenizer_config.json into `dir`, so that transformers' AutoTokenizer
- * converts text to its bytes. Does nothing unless dcp-train trained a model with a vocabulary of
- * 256, and the checkpoint has no tokenizer. Returns an exit status, after a message. */
+ * converts text to its bytes. Does nothing if the checkpoint has a tokenizer, or if dcp-train did
+ * not train the model, or if the model's vocabulary is not 256. Returns an exit status, after a
+ * message. */
 static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t *config,
                                        const char *dir) {
     char path[PATH_MAX + 32];

@@ -152,8 +152,8 @@ static int flush_output(output_file *out, bool all) {
     return 0;
 }
 
-/* Writes `data` at `offset`, or stores it in the buffer, joined with earlier data that end there.
- * The caller may overwrite `data` after the return. */
+/* Writes `data` at `offset`, or stores it in the buffer, joined with earlier data that end at
+ * `offset`. The caller may overwrite `data` after the return. */
 static int output_write(output_file *out, uint64_t offset, const void *data, uint64_t bytes) {
     int status = 0;
     if (out->from == out->to || out->base + out->to != offset) {

@@ -15,7 +15,7 @@ int export_target_check_with(const dcp_checkpoint *ckpt, const char *out);
 
 /* Recovers from an export that was killed while it replaced `out`. If the name `out` is free, the
  * folder that the export had moved away gets this name back, and a message says so. If the name is
- * in use, that folder is removed. */
+ * in use, the folder that the export had moved away is removed. */
 void export_target_recover(const char *out);
 /* Makes an empty, locked folder `<out>.tmp-XXXXXX`, and writes its name to tmp[PATH_MAX]. */
 int export_target_make_tmp(const char *out, char *tmp);

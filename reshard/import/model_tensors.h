@@ -35,7 +35,7 @@ void import_model_close(import_model *model);
 
 /* The comparison of a folder's tensors with its config.json. */
 
-/* Compares the tensors with those that config.json requires, if dcp-train accepts that
+/* Compares the tensors with the tensors that config.json requires, if dcp-train accepts that
  * configuration (ignoring dropout). Reports tensors that are missing, surplus or of another shape;
  * a difference that all layers have is reported once. Also reports tensors that the index names but
  * no file contains, except for a copy of tied weights. Any of these is a failure, unless `allow` is
