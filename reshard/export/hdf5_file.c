@@ -103,8 +103,8 @@ bool export_hdf5_file_is_ours(const char *path) {
     return ours;
 }
 
-/* Lays out the file. A failed write is not reported to HDF5, so that HDF5 can close the file; the
- * caller gets the failure afterwards. If closing failed, HDF5 would try again when the program
+/* Lays out the file. A failed write is not reported to HDF5, so that HDF5 can close the file; this
+ * function reports the failure afterwards. If closing failed, HDF5 would try again when the program
  * ends, and the program would crash. */
 static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, int fd,
                         const char *path) {

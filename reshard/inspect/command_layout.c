@@ -46,8 +46,8 @@ static void print_ranks(const inspect_holders *h) {
     }
 }
 
-/* Prints, for each group, how many ranks hold a part of it, and the fewest and the most of
- * its bytes that a rank holds. */
+/* Prints, for each group, how many ranks hold a part of it, and the smallest and the largest number
+ * of its bytes that a rank holds. */
 static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");

@@ -68,7 +68,8 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
 }
 
-/* Returns true if the step is intact, false if it is damaged, and null if neither is known. */
+/* Returns true if the step is intact, false if it is damaged, and null if that could not be
+ * determined. */
 static json_t *verdict_json(int status) {
     return status > PROGRAM_DIFFERS ? json_null() : json_boolean(status == 0);
 }

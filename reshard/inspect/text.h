@@ -8,7 +8,8 @@
 #include <dcp/checkpoint.h>
 #include <dcp/inspect.h>
 
-/* The selection of the tensors that a command handles: those that match one of several globs. */
+/* The selection of the tensors that a command handles: the tensors that match one of several
+ * globs. */
 
 /* Returns true if a glob matches the path, the path without its first slash, or the part after
  * "/model/". A glob is matched by fnmatch(3) without flags, so `*` matches any text. Without globs,

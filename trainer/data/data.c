@@ -1,6 +1,6 @@
 /* Samples by global number: sample g is number g % samples of epoch g / samples. With several
- * sources, a permutation of g's cycle selects the source; the sample's number in that source is how
- * many samples the source has in all earlier cycles, and before g in this cycle. */
+ * sources, a permutation of g's cycle selects the source; the sample's number in that source is the
+ * number of the source's samples in all earlier cycles and, in this cycle, before g. */
 #include "data/data.h"
 
 #include <stdbool.h>

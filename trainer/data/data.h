@@ -37,10 +37,10 @@ void data_packed(const data *d, uint64_t *records, double *share);
 uint64_t data_fingerprint(const data *d);
 
 /* Reads samples first ... first + n - 1 into the memory that `out` points to. counted[losses]
- * receives, for each loss, how many of their targets count. */
+ * receives, for each loss, how many of the samples' targets count. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
 
 /* Reads samples `first` ... first + n - 1 and discards them: returns an error if one is invalid.
- * Adds to counted[losses], for each loss, how many of their targets count. */
+ * Adds to counted[losses], for each loss, how many of the samples' targets count. */
 int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err);

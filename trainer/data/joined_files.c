@@ -70,8 +70,8 @@ uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width) 
 }
 
 /* Reads files as one string of bytes. Only one descriptor is open at a time: a folder may contain
- * more files than a process may open. Sizes are those found at the start; a file that shrinks later
- * is an error, because the samples would differ between ranks and between runs. */
+ * more files than a process may open. Sizes are as found at the start; a file that shrinks later is
+ * an error, because the samples would differ between ranks and between runs. */
 
 /* Writes the end of a message to text[]: what a relative path resolves to, or "" if the path is
  * absolute. */
