@@ -1,6 +1,6 @@
 /* Measures spans with the device's clock: an event is recorded on the stream when a span begins,
- * and thus when the previous one ends. The host does not wait for events. It checks which ones have
- * passed, and reads the time between two successive events. */
+ * and thus when the previous one ends. The host does not wait for events. It checks which events
+ * have passed, and reads the time between two successive events. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"

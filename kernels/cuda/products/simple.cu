@@ -1,6 +1,6 @@
 /* A block computes SIDE x SIDE elements, one per thread, from tiles of the operands in shared
- * memory. This is slow compared with cuBLASLt. It exists so that a shape for which cuBLASLt has no
- * algorithm does not end a run. */
+ * memory. This is slow compared with cuBLASLt. This kernel exists so that a shape for which
+ * cuBLASLt has no algorithm does not end a run. */
 #include "cuda/products/simple.h"
 
 #include "cuda/common/device.cuh"
