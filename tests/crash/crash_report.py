@@ -63,8 +63,8 @@ def quiet(command):
 RECORD = """# The crash matrix
 
 The crash matrix is a save of two ranks with a failure at operation N, repeated for every operation N of the save.
-`tests/crash/crash_matrix.py` defines the cases and the checks after each of them, and runs them all. This is its record
-of a complete run.
+`tests/crash/crash_matrix.py` defines the cases and the checks after each of them, and runs them all. This page is its
+record of a complete run.
 
 - Run at: {built}
 - `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
@@ -72,17 +72,19 @@ of a complete run.
 - {cases} cases
 
 Each case injects one fault: `kill` is SIGKILL of one rank, and `killall` of both. `full` and `dead` are ENOSPC and EIO
-from operation N on. `short` is a write that stops halfway. Engine `pwrite` is `direct` if io_uring is refused.
+from operation N on. `short` is a write that stops halfway. `pwrite` is the engine `direct` on a system that refuses
+io_uring; `uring` is the same engine with io_uring.
 
-The kind of store varies: `nodes` has one directory per rank. `partner`, `rs1` and `rs2` (K = 1, 2) also have redundancy.
-`tiers` is a list of `partner` and a shared store that is filled from it in the background. `read` and `reread` are like
-`keep` and `replace`, except that a reader has the step open that goes away, and loads it afterwards.
+The kind of store varies: `nodes` has one directory per rank. `partner`, `rs1` and `rs2` (K = 1, 2) also have
+redundancy. `tiers` is a list of `partner` and a shared store that is filled from it in the background. `read` and
+`reread` are like `keep` and `replace`, except that a reader has opened the step that goes away, and loads it
+afterwards.
 
 The outcomes are:
 
 - "Old step loads": the save failed, or was killed before it was published.
-- "New step loads": the save succeeded in spite of the fault, or was killed after publication. After a loss of files, they
-  were rebuilt.
+- "New step loads": the save succeeded in spite of the fault, or was killed after publication. Files that were lost have
+  been rebuilt.
 - "Clear error": nothing remains that could be rebuilt.
 
 {tables}
