@@ -49,8 +49,9 @@ def share(text: str) -> float:
 
 
 def lowest(hashes: Any, amount: float) -> Any:
-    """Which records are held out: those with the lowest hashes ([records] U64), whatever their order. Records with
-    equal hashes are treated alike, so more records than requested may be held out."""
+    """Which records are held out: those with the lowest of the hashes, an array of a U64 for each record. The order of
+    the records does not matter. Records with equal hashes are treated alike, so more records than requested may be held
+    out."""
     import numpy as np
     if amount < 1:  # 0: none
         held = hashes < np.uint64(int(amount * 2**64))
@@ -81,8 +82,8 @@ def check_outputs(paths: list[str], sources: list[str]) -> None:
 
 
 def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
-    """Writes (name, type, array) for each tensor, in this order. safetensors' own writer would give `about` in a
-    different order each time."""
+    """Writes the tensors, each given as (name, type, array), in the order in which they are given. safetensors' own
+    writer would write the entries of `about` in a different order each time."""
     header: dict[str, Any] = {"__metadata__": about}
     offset = 0
     for name, dtype, values in tensors:

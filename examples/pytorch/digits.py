@@ -47,8 +47,8 @@ def make_model() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 class Samples:
-    """Batches of digits. Their order depends on the seed, and the position is the number of samples that all workers
-    have seen together: any number of workers can continue from there, each with its part of every batch."""
+    """Batches of digits, in an order that depends on the seed. The position in this order is the number of samples that
+    all workers together have seen: any number of workers can continue from there, each with its part of every batch."""
 
     def __init__(self, seed: int = 0) -> None:
         digits = load_digits()
@@ -73,7 +73,7 @@ class Samples:
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, samples: Samples, loss: float) -> dict[str, Any]:
-    """Everything that a continued training needs. An optimizer without moments gets them here, so that they can be
-    loaded."""
+    """Everything that is needed to continue the training. An optimizer without moments gets them here, so that they
+    can be loaded."""
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optimizer": moments, "samples": samples.state_dict(), "loss": loss}

@@ -1,6 +1,7 @@
-"""A text-to-speech talker with its code predictor (the 12 Hz family of Qwen3-TTS) in PyTorch, written from its
-description, for golden values: its input is one record at a time, its output the logits of both levels and two losses.
-Parameters are named as in the published folder; models are made from that folder's config.json.
+"""A text-to-speech talker with its code predictor (the 12 Hz family of Qwen3-TTS) in PyTorch, written from the model's
+description. It computes the golden values, with which tests compare dcp-train's results. Its input is one record at a
+time; its output is the logits and the losses of talker and predictor. Parameters are named as in the published folder;
+models are made from that folder's config.json.
 
 A record of t text ids (a header of 3, then the text) and T frames of codes has t + T + 7 positions:
 
@@ -8,10 +9,11 @@ A record of t text ids (a header of 3, then the text) and T frames of codes has 
     text channel     header     pad      pad        pad        pad      bos  the text  eos  pad  pad
     codec channel    nothing    nothink  think_bos  think_eos  speaker  pad  pad       pad  bos  frame j
 
-Both channels are added: the text's embedding through a projection; code 0 of a frame from the talker's table, the other
-codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last position predicts the end. For
-each frame, the predictor sees the talker's output at the previous position, then the embeddings of the frame's codes
-except the last; its position i predicts code i."""
+The input at a position is the sum of both channels. The ids of the text channel are embedded and then projected. A
+frame is the sum of its codes' embeddings: of code 0 in the talker's table, and of the other codes in the predictor's
+tables. Position t + 6 + j predicts code 0 of frame j, and the last position predicts the end. For each frame, the
+predictor sees the talker's output at the previous position, then the embeddings of the frame's codes except the last;
+its position i predicts code i."""
 import json, os
 
 import torch, torch.nn.functional as F
@@ -118,7 +120,7 @@ class Predictor(nn.Module):
         self.small_to_mtp_projection = nn.Identity() if same else linear(talker["hidden_size"], hidden, bias=True)
 
     def embedded(self, codes):
-        """Embeds codes [frames, n], which are codes 1 ... n: [frames, n, the talker's hidden]."""
+        """The embeddings [frames, n, the talker's hidden] of codes 1 ... n of each frame, which are in `codes`."""
         return torch.stack([self.model.codec_embedding[i](codes[:, i]) for i in range(codes.shape[1])], 1)
 
     def forward(self, x):
@@ -154,7 +156,8 @@ class Talker(nn.Module):
 
 
 class Model(nn.Module):
-    """The model that a config.json describes, without the speaker encoder, which makes records and is not trained."""
+    """The model that a config.json describes, without the speaker encoder, which is not trained: only the scripts that
+    make records use it."""
 
     def __init__(self, config):
         super().__init__()
@@ -187,7 +190,7 @@ class Model(nn.Module):
         return talker.codec_head(hidden), talker.code_predictor(torch.cat(known, 1))
 
     def losses(self, records):
-        """The talker's and the predictor's losses over all records, each the mean of its own targets; and all
+        """The talker's and the predictor's losses, each the mean over its own targets in all records; and all
         logits."""
         end = torch.tensor([self.config["talker_config"]["codec_eos_token_id"]])
         logits, residual = zip(*(self(*record) for record in records))
@@ -201,8 +204,8 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def speak(model, text, speaker, most):
-    """Codes [frames, groups], each the most likely one after the previous ones, until the end, or for at most this many
-    frames."""
+    """Codes [frames, groups], each the most likely one after the previous ones. Stops where the talker predicts the
+    end, but at the latest after `most` frames."""
     config, talker = model.config["talker_config"], model.talker
     codes = torch.empty(0, config["num_code_groups"], dtype=torch.long)
     while len(codes) < most:

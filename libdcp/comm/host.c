@@ -41,9 +41,9 @@ static bool memory_is_counted(void) {
     return n == 1 && mode == '2';
 }
 
-/* Normally a page is allocated when it is first touched, near the processor that touches it. If the
- * kernel counts memory in this way, that allocation may fail and end the process with SIGBUS, so
- * all pages are allocated now. */
+/* Normally a page is allocated when it is first touched, near the processor that touches it. If
+ * vm.overcommit_memory is 2, that allocation may fail and end the process with SIGBUS, so all pages
+ * are allocated now. */
 static int set_size(int fd, size_t bytes) {
     if (core_file_limit_check(bytes)) return -1;
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
@@ -128,8 +128,8 @@ static void push_mpi(comm_pairs *pairs) {
     if (code != MPI_SUCCESS) comm_batch_break(pairs, COMM_FAILED, code, pairs->rank);
 }
 
-/* Breaks the watch unless the rank has published this round. What it published before it ended
- * still counts. */
+/* Breaks the communicator's watch (process.h) because of the rank, unless the rank has published
+ * this round. What it published before it ended still counts. */
 static void judge_rank(comm_mpi *ctx, int rank, comm_cause why) {
     if (!core_futex_reached(ctx->host.rounds[rank], ctx->host.round))
         comm_batch_break(&ctx->pairs, why, 0, ctx->host.ranks[rank]);
@@ -145,9 +145,9 @@ typedef struct host_wait {
 
 /* Checks all ranks of the host, since a rank other than the awaited one may have ended, and will
  * then never arrive. If the communicator has several hosts, a rank of this host may have ended only
- * because a rank of another host ended first, and may have reported that. So the rank of this host
- * is named as the failed one only after LAST_NS: by then any such report has arrived, and has
- * broken the watch first. */
+ * because a rank of another host had ended before, and may have reported that other rank. So the
+ * rank of this host is named as the failed one only after LAST_NS: by then any such report has
+ * arrived, and has broken the watch first. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_reached(ctx->host.rounds[r], ctx->host.round) ||
@@ -357,7 +357,7 @@ static int levels_barrier(void *context) {
 typedef struct rooted {
     comm_mpi *ctx;
     int root, group; /* group: the root's group */
-    int number;      /* the number, in its host, of the rank that stands for this host */
+    int number;      /* among this host's ranks, the number of the one that stands for the host */
     bool stands;     /* true if this rank stands for its host */
 } rooted;
 

@@ -6,7 +6,7 @@
 
 #include "dcp/tensor.h"
 
-/* Boxes of tensors, and the contiguous runs that two row-major layouts of one box share. */
+/* Copies of a box between two row-major layouts, as runs that are contiguous in both. */
 
 typedef struct box_loop {
     uint64_t count, stride_a, stride_b; /* strides in bytes */
@@ -32,8 +32,9 @@ void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, cons
 bool core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
                            const dcp_box *b);
 
-/* Returns the same copy in malloc'd memory, without room for unused loops: a single run uses a
- * fifth of sizeof(box_copy). So the result must not be copied by value. NULL: out of memory. */
+/* Returns a duplicate of *copy in malloc'd memory, without room for unused loops: a single run uses
+ * a fifth of sizeof(box_copy). So the result must not be assigned or passed by value. NULL: out of
+ * memory. */
 const box_copy *core_box_copy_keep(const box_copy *copy);
 
 /* Returns the byte offsets of run i in the arrays a and b; both ascend with i. */

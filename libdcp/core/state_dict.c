@@ -291,7 +291,7 @@ int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_er
                             tensor->path, err);
 }
 
-/* Adds `box`, at the place `at` in the tensor. NULL: the box is the whole tensor. */
+/* Adds `box`, which is the part `at` of the tensor. If `at` is NULL, it is the whole tensor. */
 static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
                    dcp_error *err) {
     uint64_t bytes;

@@ -1,4 +1,4 @@
-/* Locates the elements of a box with strides in memory. All other code treats a box as if it were
+/* Locates the elements of boxes whose memory has strides. All other code treats a box as if it were
  * dense and row-major, and requests parts of its bytes by offset. `data` is the address of the
  * first element; if `strides` is NULL, the memory is dense. */
 #pragma once
@@ -17,13 +17,13 @@ typedef struct box_strides {
     uint64_t run_bytes; /* bytes that are contiguous in memory; at least one element */
     bool overlaps;      /* elements may share bytes, so the box cannot be loaded */
     uint32_t dims;      /* loops over runs, innermost first */
-    uint32_t near;      /* if runs are short, the loop with the smallest step; otherwise 0 */
+    uint32_t near;      /* if runs are short, the loop with the smallest stride; otherwise 0 */
     stride_loop loop[DCP_MAX_DIMS];
 } box_strides;
 
-/* Converts strides, which are in bytes, one per dimension. Merges dimensions that are contiguous:
- * no loop remains if the memory is dense. Returns false if elements would lie outside the address
- * space. */
+/* Converts strides, which are in bytes, one per dimension, to loops over runs. Merges dimensions
+ * that are contiguous: no loop remains if the memory is dense. Returns false if elements would lie
+ * outside the address space. */
 bool core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                         const int64_t *strides, const void *data, box_strides *out);
 

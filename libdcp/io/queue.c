@@ -2,8 +2,9 @@
  * requests or a failure. A read beyond the end of a file fails: sizes have already been checked.
  *
  * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
- * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Pages that
- * have already been moved past the page cache are not read again, so the cache is never stale. */
+ * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Data that
+ * earlier requests moved past the page cache are not read through it afterwards, so no stale page
+ * of the cache is ever used. */
 #include "io/queue.h"
 
 #include <assert.h>
@@ -173,8 +174,8 @@ static void abandon(io_queue *q, int error) {
         if (q->requests[i].file) fail(q, &q->requests[i], error);
 }
 
-/* Returns a completed request, with its result; NULL if there is none: the caller tries again if
- * any are in flight. */
+/* Returns a completed request, with its result. Returns NULL if there is none; the caller then
+ * tries again if any requests are in flight. */
 static request *take(io_queue *q) {
     if (q->threads) return (request *)io_threads_reap(q->threads);
     struct io_uring_cqe *cqe;

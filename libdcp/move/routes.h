@@ -29,7 +29,7 @@ typedef struct move_partner {
 } move_partner;
 
 typedef struct move_routes {
-    move_partner *partners; /* the partners with which this rank exchanges bytes, by rank */
+    move_partner *partners; /* the partners with which this rank exchanges bytes, sorted by rank */
     int n_partners;
     bool is_one_message; /* if moving to a file: one message per partner for all windows */
     /* The number of bytes in all partners' `own` together, and in all partners' `theirs` together:
@@ -37,8 +37,9 @@ typedef struct move_routes {
     uint64_t most_own, most_theirs;
     /* per window of the list: whether a partner's `own`, or its `theirs`, includes the window */
     unsigned char *has_own, *has_theirs;
-    /* Three elements per window (whether the group takes part, has_own, has_theirs), and a last one
-     * for failures. NULL once the windows are listed. */
+    /* Flags that move_routes_list combines over the group's ranks, or over all ranks: three for
+     * each window (whether any of these ranks takes part, has_own, has_theirs), and a last one that
+     * says whether any rank has failed. NULL once the windows are listed. */
     uint64_t *parts;
     int status; /* this rank's status; other ranks learn of it in move_routes_list */
 } move_routes;

@@ -16,8 +16,8 @@ typedef struct move_window_cache {
     move_windows windows;
 } move_window_cache;
 
-/* Returns true if the next move of equal pieces over `comm` could use the windows. Not collective;
- * all ranks have to agree on it (transfer.h). */
+/* Returns true if the next move of equal pieces over `comm` could use the windows. Not collective,
+ * so the ranks still have to agree whether to use them (transfer.h). */
 bool move_window_cache_matches(const move_window_cache *cache, const dcp_comm *comm, uint64_t end);
 void move_window_cache_free(move_window_cache *cache);
 

@@ -74,9 +74,10 @@ static bool store_writer_is_self(const store_writer *w, const store_writer *self
 }
 
 /* Locks are OFD locks. They belong to an open file, not to a process, so threads and other parts of
- * a program can't release them by accident. A process made by fork() does not share the open file,
- * but a process made without fork() does, and still holds the lock when the writer has ended. So a
- * lock on a file that names a dead process is no obstacle: such a file is replaced.
+ * a program can't release them by accident. A child made by fork() closes its copy of the open file
+ * (io/descriptors.h). A process that was made in another way shares the open file, and so may still
+ * hold the lock when the writer has ended. So a lock on a file that names a dead process is no
+ * obstacle: such a file is replaced.
  *
  * If locks do not exclude others, the file is always replaced and never written to, so a writer
  * that ends can't overwrite its successor's name. */
@@ -141,7 +142,7 @@ static ssize_t read_writer(int fd, store_writer *w) {
     return n;
 }
 
-/* Reads which writer `.lock` names now; opens the file again. */
+/* Opens `.lock` again, and reads which writer it names at present. */
 static int read_current(int dir_fd, store_writer *w) {
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0) return -1;
@@ -243,8 +244,8 @@ static attempt put_name(store_lock *lock, bool replaces, dcp_error *err) {
     return AGAIN; /* two writers tried simultaneously, and the other one wrote last */
 }
 
-/* Returns the fate of the writer that the file names. Files of earlier versions name no
- * identity. */
+/* Returns the fate of the writer that the file names. The writer counts as gone if it was this
+ * process, or if the file names no identity, for example because an earlier version wrote it. */
 static store_writer_state find_writer(const store_lock *lock, const store_writer *w) {
     if (!w->id[0] || is_self(lock, w)) return STORE_WRITER_GONE;
     return store_writer_find(w);
@@ -291,8 +292,9 @@ static attempt take_open_file(store_lock *lock, bool waited, dcp_error *err) {
     }
     const store_writer_state fate = find_writer(lock, &w);
     const bool is_known = is_free(g, &w, fate);
-    /* the lock's holder may be about to write its name; or it may be ending, since a process that
-     * ends releases its locks before it disappears */
+    /* If the lock was refused, its holder may be about to write its name. If it was granted, the
+     * writer that the file names may be ending: a process that ends releases its locks before it
+     * disappears. */
     const bool may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
     const bool may_take = is_known || (lock->take_over && g != REFUSED);
     if (!may_take || (g == REFUSED && !waited)) {

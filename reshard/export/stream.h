@@ -15,7 +15,7 @@ typedef int (*export_sink)(void *ctx, uint64_t offset, const void *data, uint64_
 int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
                          uint64_t end, uint64_t *overflows, export_sink sink, void *ctx);
 
-/* Called with the number of bytes written, for the progress bar. */
+/* Called after each write with the number of bytes that it wrote, for the progress bar. */
 typedef struct export_meter {
     void (*update)(void *ctx, uint64_t bytes);
     void *ctx;

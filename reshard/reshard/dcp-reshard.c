@@ -208,11 +208,11 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(ctx, done, total);
 }
 
-/* Makes the members of a rewritten step's about.json, as JSON text that the caller frees. They are
- * copied from the step in the folder `step`: the kernels and the processor that computed the step,
- * because a resume compares them with its own kernels and processor; the run; and the evaluation's
- * data. If that step's about.json is missing or damaged, nothing is copied. `mesh` is added unless
- * it is NULL. */
+/* Makes the members of a rewritten step's about.json, as JSON text that the caller frees. Four
+ * members are copied from the step in the folder `step`: the run, the evaluation's data, and the
+ * kernels and the processor that computed the step. (A resume compares the latter two with its own
+ * kernels and processor.) If that step's about.json is missing or damaged, nothing is copied.
+ * `mesh` is added unless it is NULL. */
 static int make_about(const char *step, const char *mesh, char **out, dcp_error *err) {
     static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;

@@ -4,14 +4,14 @@
  * - With hybrid sharding, each group has added up its ranks' gradients for a run of micro-batches.
  *   The ranks of a column send each other their groups' sums: each rank receives its piece of the
  *   shard, adds the pieces in the order of micro-batches, and sends the result to the others after
- *   the last run. If a step has one run per group, and that run is one sum
- *   (fsdp_micro_batches_run), each shard is sent between groups twice, except for a rank's own
- *   piece.
+ *   the last run. In the simplest case, a step has one run per group, and the gradients of the run
+ *   form a single sum (fsdp_micro_batches_run). Then each shard is sent between groups twice,
+ *   except for a rank's own piece.
  * - Without hybrid sharding, all ranks have already sent this rank its piece of the gradients. This
  *   rank sends the sum to the other ranks of the column.
  * - With the ring, the transport adds the groups' sums.
  *
- * The sums of one unit and the results of the unit before it can be in flight at the same time. */
+ * The sums of a unit can be in flight at the same time as the results of the previous unit. */
 #pragma once
 
 #include "fsdp/fsdp_plan.h"

@@ -15,8 +15,8 @@
 
 enum { EXIT_NO_MPIRUN = 127 };
 
-/* Makes only this host use the folder. On other hosts orted would make it, and nobody would remove
- * it. */
+/* Sets the first of the folders as the place of mpirun's temporary files, on this host only. On
+ * other hosts Open MPI's daemon would make the same folder, and nobody would remove it. */
 static void use_folder(const launcher_folders *folders) {
     static const struct {
         const char *everywhere, *here, *there;

@@ -1,5 +1,5 @@
-/* A talker's run: its samples as lists of rows, in which stages look up ids, and the predictor's
- * run that it contains. */
+/* A talker's run: converts its samples to the lists of ids and rows that its stages read
+ * (speech_lists), and makes the predictor's run that it contains. */
 #pragma once
 
 #include <dcp/error.h>
@@ -8,7 +8,7 @@
 
 enum { SPEECH_SPEAKER = 6 }; /* the row of the speaker's vector */
 
-/* Makes the predictor's run, without its memory, for the frames of the outer run's shape. */
+/* Makes the predictor's run, for all frames of a batch of `run`. Allocates no arrays for it. */
 int model_speech_begin(model_run *run, dcp_error *err);
 void model_speech_lay_out(model_run *run, arena *a);
 /* Allocates the lists in the host's memory. */

@@ -29,8 +29,8 @@ int state_resume_fail_directory(const config *c, int status, const dcp_error *wh
 typedef enum state_ownership {
     STATE_OWN_NONE,
     STATE_OWN_LAUNCH, /* saved by ranks that this dcp-run started */
-    /* Saved by a run of the same configuration. Either checkpoint.resume names a step, and that run
-     * had to continue from it, too; or Slurm requeued the run. */
+    /* Saved by a run of the same configuration, which may be an earlier start of the same job. Not
+     * considered if checkpoint.resume is `never`, unless Slurm has requeued the job. */
     STATE_OWN_CONFIG,
 } state_ownership;
 

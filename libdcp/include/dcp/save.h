@@ -82,7 +82,7 @@ typedef struct dcp_seldom {
     int (*stop)(void *ctx); /* the program's function */
     void *ctx;
     double seconds; /* at least this long between two calls of `stop` */
-    double asked;   /* time of the last call, of CLOCK_MONOTONIC; 0: none yet */
+    double asked;   /* when `stop` was last called, in seconds of CLOCK_MONOTONIC; 0: never */
 } dcp_seldom;
 /* Calls the program's function if `seconds` have passed since its last call, and returns its
  * answer; otherwise returns 0. */
@@ -92,8 +92,8 @@ typedef struct dcp_save_options {
     size_t size; /* dcp/size.h */
     dcp_layout layout;
     dcp_engine engine; /* the same on all ranks, else DCP_ERR_MISMATCH */
-    /* The number of files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Rank r % size writes
-     * shard r, from the boxes that were added for rank r. */
+    /* The number of files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard k has the boxes
+     * that were added for rank k (dcp_state_add_source), and is written by rank k % size. */
     int shards;
     /* One JSON object, whose members are added to the library's own in about.json; NULL: none. At
      * most 1 MiB. */
@@ -191,12 +191,13 @@ typedef struct dcp_report {
 /* Writes `state` as `step` of `store`. Collective. When it returns DCP_OK, the step is complete and
  * durable.
  *
- *   json     one JSON object, kept in the checkpoint: what determines the next step besides the
- *            tensors. Only rank 0's is used. NULL: none. The library sets the keys "format", "step"
- *            and "shard", and replaces values that are passed under them. Stored with sorted keys,
- *            so that equal states give equal files. At most 16 MiB and 1,048,576 values (everything
- *            except keys counts, at any depth); more is DCP_ERR_ARG. Integers from -2^63 to
- *            2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are fp64.
+ *   json     one JSON object, kept in the checkpoint: what the program needs, besides the tensors,
+ *            to continue from this step. Only rank 0's is used. NULL: none. The library sets the
+ *            keys "format", "step" and "shard", and replaces values that are passed under them.
+ *            Stored with sorted keys, so that equal states give equal files. At most 16 MiB and
+ *            1,048,576 values (everything except keys counts, at any depth); more is DCP_ERR_ARG.
+ *            Integers from -2^63 to 2^64 - 1 are kept exactly, others are DCP_ERR_ARG; reals are
+ *            fp64.
  *   options  may be NULL
  *   report   may be NULL
  *   err      may be NULL

@@ -110,10 +110,10 @@ DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
 /* Sets *out to a part of a box, for work in bounded memory: to the longest box that begins at
  * element `first` of `box` (in row-major order), has at most `max_elems` elements (but at least 1),
- * and whose elements are consecutive in that order. Such a part has one index in each dimension
- * before some dimension d, a range in d, and all of `box` in the dimensions after d. Returns the
- * number of elements of *out; 0, with an empty *out, if the box has no element `first`. A scalar's
- * box has 1 dimension. */
+ * and consists of elements that are consecutive in that order. Such a part has one index in each
+ * dimension before some dimension d, a range in d, and all of `box` in the dimensions after d.
+ * Returns the number of elements of *out; 0, with an empty *out, if the box has no element `first`.
+ * A scalar's box has 1 dimension. */
 DCP_API uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first,
                                uint64_t max_elems, dcp_box *out);
 

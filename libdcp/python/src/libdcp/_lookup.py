@@ -32,7 +32,7 @@ class Lookup:
         shape: returns the shape of a tensor in the checkpoint, given its path there; None if there is none.
         words: the contents of the checkpoint's JSON.
         rename: as in :func:`libdcp.load`.
-        dtype: returns the dtype in the same way.
+        dtype: like ``shape``, but returns the tensor's dtype.
         paths: returns the paths of all tensors in the checkpoint.
     """
 
@@ -57,13 +57,13 @@ class Lookup:
         return [name for name in (*found, stored) if self.stored(name) == stored]
 
     def name(self, stored: str) -> str | None:
-        """The path in the state that is loaded from a path in the checkpoint; None if there is none."""
+        """The path in the state that corresponds to a path in the checkpoint; None if there is none."""
         return next(iter(self.names(stored)), None) if self._rename else stored
 
     @functools.cached_property
     def _told(self) -> dict[str, list[tuple[str, str]]]:
-        """The tensors whose keys follow from their paths, by section of the state, as pairs: the path in the state, and
-        the path in the checkpoint."""
+        """The tensors whose keys have to be derived from their paths, since the checkpoint's JSON does not give the
+        keys. For each section of the state, a list of pairs: the path in the state, and the path in the checkpoint."""
         found: dict[str, list[tuple[str, str]]] = {}
         is_beside = self._has_model_beside
         for path in self._paths():
@@ -75,8 +75,8 @@ class Lookup:
 
     @property
     def _has_model_beside(self) -> bool:
-        """Returns true if the tensors of the section "model" were at the state's top level, beside a mapping "model"
-        that had none."""
+        """Returns true if the tensors of the section "model" were at the state's top level, and the state also had a
+        mapping "model", which contained no tensors."""
         decoder = Decoder(self.words.is_tagged, plain=True)
         tops = self.words.children(self.words.words, decoder) if self.words.is_flat else None
         return any(key == "model" and self.words.children(word, decoder) is not None for key, word in tops or ())
@@ -117,8 +117,8 @@ class Lookup:
         return next((words for own, words in found if own == keys), others)
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
-        """The path in the state of a tensor below the keys, given its path in the checkpoint. The two paths differ if
-        ``rename`` renames what the keys lead to."""
+        """The path that a tensor below the keys has in the state, given its path in the checkpoint. The two paths
+        differ if ``rename`` renames what the keys lead to."""
         named = object_path(keys)
         stored = self.stored(named)
         return named + path[len(stored):] if named != stored and path.startswith(stored) else path
@@ -128,9 +128,9 @@ class Lookup:
         return self._dtype(self.stored(path))
 
     def updates(self, path: str) -> int | None:
-        """The value of a parameter's ``step`` in torch's optimizers, if a step of dcp-train has the parameter's
-        moments. dcp-train stores no such values: the value is the step minus the step at which the moments were zero
-        (0, unless the JSON names another). None for all other paths."""
+        """How often a parameter was updated, which torch's optimizers store as ``step``. dcp-train stores no such
+        counts. If its checkpoint has the parameter's moments, the count is the checkpoint's step minus the step at
+        which the moments were zero (0, unless the JSON names another). None for all other paths."""
         stored = self.stored(path)
         if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self.members.keys():
             return None
