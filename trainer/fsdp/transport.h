@@ -2,11 +2,10 @@
  * several implementations. The data are plain memory in rank order. A transport does not know which
  * part of a model they belong to, in which order sums are formed, or which buffers exist.
  *
- * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
- * implementation guarantees:
- * - All ranks of a group begin the group's transfers in the same order. Beginning a transfer does
- *   not wait for another rank. Several transfers, even of different groups, may be in flight at
- *   once, and may be finished in any order.
+ * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. All
+ * ranks of a group must begin the group's transfers in the same order. An implementation guarantees:
+ * - Beginning a transfer does not wait for another rank. Several transfers, even of different
+ *   groups, may be in flight at once, and may be finished in any order.
  * - Before finish, the data to send must not change, and the data received must not be used. A
  *   transfer sees the effects of work that the kernels were given before it began. Work that the
  *   kernels are given after finish sees the data that arrived; finish need not guarantee more.
