@@ -68,8 +68,8 @@ static cudaError_t make_stream(cuda_stream *s, int k) {
     return code;
 }
 
-/* Allocates once per stream, not once per copy, since cudaMalloc waits for the program's
- * kernels. */
+/* Allocates the cell once per stream, not once per checksum, since cudaMalloc waits for the
+ * program's kernels. */
 static cudaError_t fill_stream(cuda_stream *s) {
     cudaError_t code = cudaSuccess;
     for (int k = 0; k < STREAMS && !code; k++) code = make_stream(s, k);
@@ -102,7 +102,7 @@ static int follow(void *ctx, void *stream) {
 }
 
 /* Copies on stream k. If the other stream has copied since this stream's last copy, first waits for
- * the other's operations, since copies in the two directions may write and read the same memory. */
+ * the other's operations: copies in the two directions may write and read the same memory. */
 static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
     if (!code && s->is_behind[k]) {

@@ -307,6 +307,8 @@ static bool add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint6
     return true;
 }
 
+/* A gap is a range of the memory file that belongs to no user block, dataset or table. */
+
 /* Returns the number of bytes from `at` to the end of its page, or to the end of the gap if that
  * comes first. */
 static uint64_t page_rest(uint64_t at, uint64_t end) {

@@ -155,8 +155,9 @@ void io_fd_close(io_file *file) {
     io_close(file);
 }
 
-/* A fork holds the lock, so at the moment of a fork every io_lock_file that is open is in the list.
- * Only system calls are made while the lock is held. */
+/* A fork holds the lock of the list `files` (CORE_LOCK_LOCK_FILES), so at the moment of a fork
+ * every io_lock_file that is open is in the list. Only system calls are made while the lock is
+ * held. */
 
 static io_lock_file *files;
 

@@ -35,9 +35,9 @@ unsigned io_fd_cache_limit(void);
 void io_fd_close(io_file *file);
 
 /* Open files that forked processes don't share, for locks (F_OFD_SETLK). Such a lock belongs to the
- * open file, so a child that shares the file would hold the lock as long as it lives. So the
- * process has a list of these files, to which a file is added before it is locked. A forked child
- * closes its copies of all files in the list immediately. */
+ * open file, so a child that shares the file would hold the lock as long as it lives. Therefore
+ * the process has a list of these files, to which a file is added before it is locked. A forked
+ * child closes its copies of all files in the list immediately. */
 
 typedef struct io_lock_file {
     int fd;          /* -1 in a process that was forked since it was opened */

@@ -2,9 +2,9 @@
  *
  * Only a bounded number of a folder's files are open at a time (io/descriptors.h); a file must not
  * change after it was first opened. A reader's entries are sorted by name over all files, and each
- * lies within its file. Names are not trusted until they have been checked. After the check, a name
- * is assumed to lead to the same file when it is opened: anyone who can exchange the file in
- * between can write into the folder anyway. */
+ * lies within its file. The names of a folder's files are not trusted until they have been checked.
+ * After the check, a name is assumed to lead to the same file when it is opened: anyone who can
+ * exchange the file in between can write into the folder anyway. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -400,8 +400,8 @@ const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
     return entry ? &entry->tensor : NULL;
 }
 
-/* Checks that this is the file that was opened first, unchanged: another file may have its name by
- * now, or its bytes may have changed. */
+/* Checks that this is the file that was originally opened, unchanged: another file may have its
+ * name by now, or its bytes may have changed. */
 static int check_same(const safetensors_part *file, dcp_error *err) {
     uint64_t now[4];
     io_identify(file->file.fd, now);

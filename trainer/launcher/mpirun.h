@@ -29,9 +29,9 @@ void launcher_slurm_set_environment(void);
 bool launcher_slurm_is_preempted(void);
 
 /* `dcp-run shell AGENT ARGS`: the command that Open MPI runs in place of `AGENT ARGS`. AGENT is ssh
- * or another program that runs a command on another host. The command passes the start's key to
- * AGENT's stdin, which AGENT passes on to the agent on that host (agent/remote.h). The key is not
- * on a command line, because every user of the host can read command lines. */
+ * or another program that runs a command on another host. `dcp-run shell` writes the start's key to
+ * AGENT's stdin, and AGENT forwards it to dcp-run's agent on that host (agent/remote.h). The key is
+ * not on a command line, because every user of the host can read command lines. */
 
 /* Becomes AGENT. Returns only if that fails: an exit status, after a message. */
 int launcher_shell_main(int argc, char **argv);

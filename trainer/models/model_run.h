@@ -22,8 +22,8 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
  * positions. */
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err);
-/* Sets the next piece, of 1 to `piece` tokens, before its stages run. DCP_ERR_ARG: an id is outside
- * the vocabulary, or there is no room. */
+/* Sets the next piece, of 1 to `piece` tokens, on which the stages will run. DCP_ERR_ARG: an id is
+ * outside the vocabulary, or there is no room. */
 int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_error *err);
 /* Computes how many bytes a run needs, without allocating them, and how many the kernels will store
  * for it in addition. */

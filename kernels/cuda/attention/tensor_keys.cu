@@ -1,4 +1,4 @@
-/* Attention on tensor cores: the gradients of keys and values. A block of eight warps computes
+/* Attention on tensor cores: the gradients of keys and values. A block of eight warps handles
  * 128 keys of a head, 16 per warp. A warp holds its keys and values in registers, as left operands.
  * The block goes in order through the queries of the heads that share these keys, 64 at a time.
  * While it computes with one tile of queries, the next tiles are copied. In this file rows are
@@ -6,7 +6,7 @@
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
-/* The number of queries that are processed at a time; more would need too many registers. */
+/* A warp computes with PART queries of a tile at a time; more would need too many registers. */
 enum { PART = 16 };
 
 /* A stage of shared memory: q [QUERIES], dout [QUERIES], terms [QUERIES]. At first, the block's

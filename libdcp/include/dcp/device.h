@@ -100,7 +100,7 @@ DCP_API int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, con
  *           on it before the call. NULL: the legacy default stream.
  *
  * The checksum kernels have priority 0, which is CUDA's lowest and its default. They yield the GPU
- * to the program's kernels if these have a higher one: create the program's streams with
+ * to the program's kernels if these have a higher priority: create the program's streams with
  * cudaStreamCreateWithPriority and -1. Threads that call the device's functions or this function
  * have that GPU as their current device afterwards.
  * DCP_ERR_DEVICE: the GPU does not exist or fails.

@@ -63,7 +63,7 @@ typedef struct dcp_tiers dcp_tiers;
  *   options  copied; may be NULL
  *
  * The errors are those of dcp_store_open, for the first store that cannot be opened. In addition:
- * DCP_ERR_COMM: a caller's table could not be duplicated.
+ * DCP_ERR_COMM: `comm` could not be duplicated (dcp_comm_ops.duplicate).
  * DCP_ERR_MISMATCH: the ranks' lists differ.
  *
  * If a save in flight can have a thread (dcp_save_async), threads fill the stores, each over a
@@ -73,12 +73,12 @@ typedef struct dcp_tiers dcp_tiers;
  *
  * A store's directory may be away for a while. The list can be opened without that store, and the
  * run may then continue from a step that is older than some steps of that store. When the store is
- * in the list again, dcp_tiers_open sets these newer steps aside, with a warning for each. The
- * store with the latest save records which steps they are, for the last 64 times that the run began
- * or went back. Steps of a branch are set aside in the same way. These are steps that were saved
- * while some store was away, if the run has since continued from an older step of that store. Steps
- * that another run saved before the store came into the list remain. A step that was set aside can
- * be opened by its path. */
+ * in the list again, dcp_tiers_open sets these newer steps aside, with a warning for each. It
+ * learns which steps they are from a record in the store with the latest save, which covers the
+ * last 64 times that the run began or went back. Steps that were saved while some store was away
+ * form a branch if the run has since continued from an older step of that store. The steps of a
+ * branch are set aside in the same way. Steps that another run saved before the store came into the
+ * list remain. A step that was set aside can be opened by its path. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
@@ -88,18 +88,18 @@ DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
 /* Declares that the run continues from `step` (0: from the start), as dcp_store_continue_from does.
- * Not collective, but every rank must call it with the same step; otherwise the next save
- * is DCP_ERR_MISMATCH. The last call before a save counts. Waits for nothing.
+ * Not collective, but every rank must call it with the same step; otherwise the next save fails
+ * with DCP_ERR_MISMATCH. The last call before a save counts. Waits for nothing.
  *
- * From now on no store counts as having a later step, or as due because it lacks one, and the next
- * save sets later steps aside. That save first waits for the save in flight and for all stores that
- * are being filled; it cancels the filling of stores with later steps, if possible before these are
- * published. Then it sets later steps aside in all stores, even if no store is due, and only then
- * saves. If a store's directory that contains later steps was moved meanwhile, the save fails
- * with DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what it would
- * hold if the later steps had never been saved, except for older steps that `keep` removed in their
- * favour. Before that save nothing is set aside; loads and dcp_tiers_mark_intact set nothing
- * aside. */
+ * From now on, later steps no longer count: no store is regarded as having one, and no store is due
+ * because it lacks one. The next save sets them aside. That save first waits for the save in flight
+ * and for all stores that are being filled; it cancels the filling of stores with later steps, if
+ * possible before these are published. Then it sets later steps aside in all stores, even if no
+ * store is due, and only then saves. If a store's directory that contains later steps was moved
+ * meanwhile, the save fails with DCP_ERR_NOT_FOUND until the directory is back. Afterwards every
+ * store holds what it would hold if the later steps had never been saved, except for older steps
+ * that `keep` removed in their favour. Before that save nothing is set aside; loads and
+ * dcp_tiers_mark_intact set nothing aside. */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
 /* Returns whether a save of `step` would go into any store: one that is due, or one whose last save
@@ -108,7 +108,7 @@ DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
 /* Makes store `i` of the list due at the next save, regardless of its `every`, even while it is
  * being filled with an earlier step. Not collective, but every rank must call it; otherwise the
- * next save is DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
+ * next save fails with DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
 /* Returns how many files of the step that dcp_tiers_load is loading, or has loaded last, were
@@ -126,9 +126,9 @@ DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
 
 /* Does what dcp_store_mark_intact does for store `i`, after a step was loaded without
  * dcp_tiers_load; from then on the store has the step. Not collective, but every rank must call it
- * with the same step; otherwise the next save is DCP_ERR_MISMATCH. Waits for nothing. Call it while
- * the checkpoint is open if possible: once it is closed, `keep` may remove the step. If the store
- * has no such step, the next save drops the mark and logs this. */
+ * with the same step; otherwise the next save fails with DCP_ERR_MISMATCH. Waits for nothing. Call
+ * it while the checkpoint is open if possible: once it is closed, `keep` may remove the step. If
+ * the store has no such step, the next save drops the mark and logs this. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
 /* Does what dcp_save_prepare does, for all stores: they share the page-locked memory, which only
@@ -144,10 +144,11 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
  *
  * options->when_busy determines what happens while a save or the filling of a store is in progress.
  * With DCP_BUSY_WAIT, the call first waits for a save in flight, whose failure is logged, and for a
- * store that is due again while it is still being filled. With DCP_BUSY_REFUSE, a save in flight
- * is DCP_ERR_BUSY, and a store that is still being filled is left out this time. If no save is in
- * flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is being
- * read to fill other stores remains, regardless of `keep`. */
+ * store that is due again while it is still being filled. With DCP_BUSY_REFUSE, the call fails with
+ * DCP_ERR_BUSY if a save is in flight, and a store that is still being filled is left out this
+ * time. If no save is in flight, DCP_ERR_BUSY means that another writer has a store
+ * (dcp_store_open). A step that is being read to fill other stores remains, regardless of
+ * `keep`. */
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
@@ -174,7 +175,8 @@ DCP_API int dcp_tiers_is_filled(dcp_tiers *tiers);
 DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
 
 /* Waits for everything under way, then saves `step` from memory into one store after the other:
- * into each that is due and does not have the step, or has lost it.
+ * into each that is due, unless it has the step. Checks that a store still has the step before it
+ * relies on this.
  *
  *   also_last  nonzero: also save into the last store, regardless of its `every`
  *   options    may be NULL

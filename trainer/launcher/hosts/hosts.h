@@ -21,9 +21,9 @@ typedef struct launcher_hosts {
  * names file, line and remedy; or PROGRAM_FAILED if memory is short. *out is freed by
  * launcher_hosts_free, and is empty after a failure.
  *
- * A line is `name slots=8`; `cpu=` and `count=` mean the same. Without `slots=`, the value of
- * `max_slots=` is the number of slots. Comments have the same form as in Open MPI's host files. A
- * name alone counts as one slot, and as one more each time it is repeated. */
+ * A line is `name slots=8`; `cpu=` and `count=` mean the same as `slots=`. Without `slots=`, the
+ * value of `max_slots=` is the number of slots. Comments have the same form as in Open MPI's host
+ * files. A name alone counts as one slot, and as one more each time it is repeated. */
 int launcher_hosts_parse(const char *text, const char *path, launcher_hosts *out);
 
 /* Lists the nodes of the Slurm job that this process belongs to (SLURM_JOB_NODELIST), with the
@@ -31,8 +31,8 @@ int launcher_hosts_parse(const char *text, const char *path, launcher_hosts *out
  * launcher_hosts_parse does. */
 int launcher_hosts_of_slurm(launcher_hosts *out);
 
-/* Returns a whole file as text, which the caller frees; NULL with errno. errno is EFBIG if the file
- * is too long for a host file. */
+/* Returns a whole file as text, which the caller frees; NULL, with errno, on failure. errno is
+ * EFBIG if the file is too long for a host file. */
 char *launcher_hosts_text(const char *path);
 
 void launcher_hosts_free(launcher_hosts *hosts);

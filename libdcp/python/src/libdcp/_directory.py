@@ -44,7 +44,7 @@ class _Pinned:
         lib.step_pin(os.fsencode(path), self._handle)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing():  # modules may have lost their names; the end of the process releases the step
+        if not is_finalizing():  # at the end of the process, lib may be gone, and the step is released anyway
             lib.step_unpin(self._handle)
 
 
@@ -77,8 +77,7 @@ class Pin:
 
 def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool,
          options: LoadKeywords) -> Loaded:
-    """Fills a state from a step of a directory, by default the newest, or, if the path is a step's folder, from that
-    step. Collective.
+    """Fills a state from a step's folder, or from a step of a directory: by default the newest. Collective.
 
     Args:
         fall_back: if the newest step is damaged, use the next older one.
@@ -104,7 +103,7 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
             elif comm.rank == 0:
                 _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, older[0])
         found = older
-    return _calls.load_path(comm, path, state, options)  # which reports what is there instead of steps
+    return _calls.load_path(comm, path, state, options)  # if this is no step's folder, the error says what it is
 
 
 def _newest_first(comm: Comm, path: str) -> list[int]:
@@ -131,7 +130,7 @@ class _Flight:
 
     def fence(self) -> None:
         while not lib.save_fence_within(self._handle, _signals.ASK_S) and _signals.pending() is None:
-            pass  # a signal handler's exception appears here
+            pass  # a signal handler's exception is raised here
 
     def progress(self) -> int:
         return int(lib.save_is_done(self._handle))

@@ -105,7 +105,7 @@ class _Reading:
                 "over": bool(is_over or state["_iterator_finished"])}
 
     def require_known(self, states: Sequence[State]) -> None:
-        """Raises Unmapped if a sampler or the dataset has a state of its own that is not known here."""
+        """Raises Unmapped if a sampler, or its iterator, has a state of its own that is not known here."""
         batches, sampler = self.loader.batch_sampler, self.sampler
         known = _own("StatefulDistributedSampler")
         for own in batches if self.counts_batches else None, sampler:
@@ -123,7 +123,7 @@ class _Reading:
         if self.counts_batches:
             units = len(self.loader.batch_sampler) if samples is None else count // self.batch
         else:
-            # torchdata's sampler would also begin the next epoch with the number that it is given.
+            # 0 once the epoch is over: otherwise torchdata's sampler would skip ``count`` samples of the next epoch.
             sampler = {"yielded": 0 if finished else count} if hasattr(self.sampler, "state_dict") else None
             drawn = {"yielded": count, "generator": _generator(states)} if self._is_random() else None
             if self.loader.batch_sampler is None:
@@ -139,8 +139,8 @@ class _Reading:
         return self.order is not None and self.order.startswith(_RANDOM)
 
     def local_samples(self, was: Mapping[str, Any], rank_count: int, size: int) -> int | None:
-        """How many samples each rank must have read for all ranks together to have read what they had read at the
-        position ``was``; None if the epoch was over.
+        """How many samples each rank must have read, so that all of them together have read the samples that the saving
+        ranks had read at the position ``was``; None if the epoch was over.
 
         Raises:
             Unmapped: the order has changed, or is not known.
@@ -225,7 +225,7 @@ def _resharded_streams(loader: Any, states: Sequence[State], rank: int, size: in
 
 
 def _counted(reader: State) -> list[State]:
-    """Those states, of a dataset and of its iterator, that count samples."""
+    """Of the states of a dataset and of its iterator, those that count samples."""
     found = reader["dataset_state"], (reader["fetcher_state"] or {}).get("dataset_iter_state")
     return [one for one in found if isinstance(one, dict) and type(one.get(SAMPLES)) is int and one[SAMPLES] >= 0]
 
@@ -260,7 +260,7 @@ def position(loader: Any, state: Mapping[str, Any]) -> State | None:
 
 
 def shares(loader: Any) -> int | None:
-    """Among how many ranks a StatefulDataLoader divides the samples; None if it does not say so."""
+    """Among how many ranks a StatefulDataLoader divides the samples; None for iterable datasets and other loaders."""
     return None if not is_stateful_loader(loader) or _is_iterable(loader) else _Reading(loader).shares
 
 

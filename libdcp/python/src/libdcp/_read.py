@@ -35,7 +35,7 @@ class _Reading(Decoder):
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path not in self._tensors:
             raise Error(f"{Keys(keys)}: the checkpoint's JSON has the tensor {path} here, and the checkpoint has no such tensor",
-                        status=Status.UNSUPPORTED)  # the words' checksum is right
+                        status=Status.UNSUPPORTED)  # not CORRUPT: the JSON's checksum is right
         self.placed.add(path)
         return self._tensors[path]
 
@@ -48,7 +48,7 @@ class _Reading(Decoder):
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
         if word is None and not self._is_tagged and keys and _names.path_of(keys) in self._tensors:
-            return self.tensor(_names.path_of(keys), keys, hint)  # as in lists of older versions
+            return self.tensor(_names.path_of(keys), keys, hint)  # older versions wrote null for a tensor in a list
         if self._selects is None or self._stored.children(word, self) is not None:
             return super().value(word, keys, hint)
         selects, self._selects = self._selects, None  # what is not a mapping is read as a whole
@@ -97,7 +97,8 @@ class _Selected:
         return bool(found)
 
     def refuse_idle(self, path: str, tensors: Iterable[str]) -> None:
-        """Called after everything that is not a tensor was selected.
+        """Refuses globs that match nothing. Called after the paths of all objects that are not tensors were compared
+        with the globs; compares the tensors' paths.
 
         Raises:
             libdcp.Error: NOT_FOUND: a glob has matched nothing.
@@ -165,7 +166,7 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
             read as a whole if it, or a tensor in it, is selected. Each glob must match something.
         as_torch: True: tensors are torch's; False: they are numpy's; None: they are torch's if torch is imported.
         lazy: tensors are :class:`libdcp.LazyArray`, which read and check elements when they are indexed. The step's files
-            stay open, and no writer removes them, until the last of these is gone.
+            stay open, and no writer removes them, until the last of these arrays is gone.
 
     Returns:
         What is not a tensor has the type with which it was saved; instances of classes that were not registered
