@@ -3,7 +3,8 @@
  * part of a model they belong to, in which order sums are formed, or which buffers exist.
  *
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. All
- * ranks of a group must begin the group's transfers in the same order. An implementation guarantees:
+ * ranks of a group must begin the group's transfers in the same order. An implementation
+ * guarantees:
  * - Beginning a transfer does not wait for another rank. Several transfers, even of different
  *   groups, may be in flight at once, and may be finished in any order.
  * - Before finish, the data to send must not change, and the data received must not be used. A
