@@ -54,6 +54,20 @@ int dcp_tiers_is_filled(dcp_tiers *tiers) {
     return filled;
 }
 
+/* Collective: fills the stores that wait for the step that was saved, unless the run has gone back
+ * to an earlier step on any rank: the others may learn of that only after this call. */
+static void fill_waiting(dcp_tiers *tiers) {
+    uint64_t is_past = tiers_is_abandoned(tiers, tiers->flight_step);
+    bool any = false;
+    for (size_t i = 0; i < tiers->n; i++) any |= tiers->list[i].waiting;
+    if (any) comm_allreduce(tiers->comm, &is_past, 1, DCP_REDUCE_MAX, NULL);
+    for (size_t i = 0; i < tiers->n; i++) {
+        tier *t = &tiers->list[i];
+        if (t->waiting && !is_past) tiers_drain_start(tiers, t, tiers->flight_tier);
+        t->waiting = false;
+    }
+}
+
 int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait: tiers is NULL");
     if (!tiers->flight) return DCP_OK;
@@ -63,15 +77,12 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     swap_memory(tiers, tiers->flight_tier);
     tiers_record_save(tiers->flight_tier, tiers->flight_step, status);
     tiers_update_store(tiers, tiers->flight_tier);
-    for (size_t i = 0; i < tiers->n; i++) {
+    for (size_t i = 0; i < tiers->n && status; i++) {
         tier *t = &tiers->list[i];
-        if (!t->waiting) continue;
+        if (t->waiting) tiers_record_missed(t, tiers->flight_step);
         t->waiting = false;
-        if (status)
-            tiers_record_missed(t, tiers->flight_step);
-        else if (!tiers_is_abandoned(tiers, tiers->flight_step))
-            tiers_drain_start(tiers, t, tiers->flight_tier);
     }
+    if (!status) fill_waiting(tiers);
     if (!status) status = core_sized_check(report, sizeof own, "DCP_REPORT_INIT", err);
     if (!status) core_sized_copy_out(report, &own, sizeof own);
     return status;

@@ -248,6 +248,9 @@ static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     const int status = comm_allreduce(tiers->comm, &is_there, 1, DCP_REDUCE_MAX, err);
     if (status) return status;
     t->is_marked = false;
+    /* on some ranks, a save may have ended between the call that marked the step and this one */
+    t->step = t->intact;
+    t->has_step = true;
     if (!is_there) {
         tiers_log(
             tiers, DCP_LOG_WARNING,
