@@ -66,23 +66,35 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
     return DCP_OK;
 }
 
-/* Lists the steps that this rank sees in a store. In a shared store only rank 0 lists steps, in a
- * private store every rank does. */
-static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
-                     dcp_error *err) {
-    char *path = NULL;
-    int status = tiers_given_path(given, comm->rank, &path, err);
-    if (!status && (given->is_private || comm->rank == 0))
-        status = dcp_steps_list(path, steps, n, err);
-    free(path);
-    return status;
+/* Where a store's steps are: in a shared store, the same directory on all ranks. */
+typedef struct place {
+    const char *dir;
+    bool is_private;
+} place;
+
+/* Finds the directories that the caller's list names. The paths are malloc'd. */
+static int find_places(dcp_comm *comm, const dcp_tier *list, size_t n, place *out, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        char *path = NULL;
+        status = tiers_given_path(&list[i], comm->rank, &path, err);
+        out[i] = (place){path, list[i].is_private != 0};
+    }
+    return comm_agree(comm, status, err);
 }
 
-static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
-                             dcp_error *err) {
+static void free_places(place *places, size_t n) {
+    for (size_t i = 0; i < n; i++) free((char *)places[i].dir);
+}
+
+/* In a shared store only rank 0 lists steps, in a private store every rank does. */
+static int append_steps_of(dcp_comm *comm, const place *p, size_t of, candidates *c,
+                           dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
-    int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
+    int status = DCP_OK, local = DCP_OK;
+    if (p->is_private || comm->rank == 0) status = dcp_steps_list(p->dir, &steps, &n, err);
+    status = comm_agree(comm, status, err);
     for (uint64_t limit = UINT64_MAX; !status;) {
         uint64_t next;
         status = format_list_newest_of_ranks(comm, steps, n, limit, &next, err);
@@ -101,11 +113,11 @@ static int newest_first(const void *a, const void *b) {
 }
 
 /* Lists the steps of all stores, newest first. After a failure *c is empty. */
-static int list_candidates(dcp_comm *comm, const dcp_tier *list, size_t n, candidates *c,
+static int list_candidates(dcp_comm *comm, const place *places, size_t n, candidates *c,
                            dcp_error *err) {
     int status = DCP_OK;
     *c = (candidates){0};
-    for (size_t i = 0; i < n && !status; i++) status = append_tier_steps(comm, &list[i], i, c, err);
+    for (size_t i = 0; i < n && !status; i++) status = append_steps_of(comm, &places[i], i, c, err);
     if (status) {
         free(c->list);
         *c = (candidates){0};
@@ -118,26 +130,20 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
                     size_t *n_out, dcp_error *err) {
     candidates c;
     dcp_tier own[DCP_MAX_TIERS];
+    place places[DCP_MAX_TIERS] = {{0}};
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
     int status = tiers_given_agree(comm, list, n, own, err);
     if (status) return status;
     if (!out || !n_out)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
     status = comm_agree(comm, status, err);
-    if (!status) status = list_candidates(comm, own, n, &c, err);
+    if (!status) status = find_places(comm, own, n, places, err);
+    if (!status) status = list_candidates(comm, places, n, &c, err);
+    free_places(places, n);
     if (status) return status;
     *out = c.list;
     *n_out = c.n;
     return DCP_OK;
-}
-
-static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
-                            dcp_error *err) {
-    char *path = NULL;
-    int status = tiers_given_path(given, rank, &path, err);
-    if (!status) status = format_name_path(path, "", step, folder, err);
-    free(path);
-    return status;
 }
 
 static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
@@ -153,28 +159,33 @@ static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_s
     return comm_vote_run(comm, &v, status, err);
 }
 
-static int open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
-                     int loads_only, dcp_checkpoint **out, dcp_error *err) {
+/* Collective. With `loads_only`, the files of a private store's step are only loaded from. */
+static int open_at(dcp_comm *comm, const place *p, uint64_t step, int loads_only,
+                   dcp_checkpoint **out, dcp_error *err) {
     char folder[PATH_MAX];
-    dcp_tier given;
-    int status = agree_on_step(comm, list, which, &given, err);
+    const int status = comm_agree(comm, format_name_path(p->dir, "", step, folder, err), err);
     if (status) return status;
-    status = comm_agree(comm, name_step_folder(&given, comm->rank, which->step, folder, err), err);
-    if (status) return status;
-    if (!given.is_private) return dcp_checkpoint_open(comm, folder, out, err);
+    if (!p->is_private) return dcp_checkpoint_open(comm, folder, out, err);
     return (loads_only ? reader_open_private : dcp_checkpoint_open_private)(comm, folder, out, err);
 }
 
 int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                         dcp_checkpoint **out, dcp_error *err) {
+    dcp_tier given;
+    place p = {0};
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
-    return open_step(comm, list, which, 0, out, err);
+    int status = agree_on_step(comm, list, which, &given, err);
+    if (!status) status = find_places(comm, &given, 1, &p, err);
+    if (!status) status = open_at(comm, &p, which->step, 0, out, err);
+    free_places(&p, 1);
+    return status;
 }
 
+/* A load uses the directories that the stores have open: the paths in the caller's list may have
+ * come to name others, because of a symbolic link, the environment or the working directory. */
 typedef struct loading {
     dcp_tiers *tiers;
-    dcp_tier list[DCP_MAX_TIERS];
-    char *moved[DCP_MAX_TIERS]; /* paths in `list` that were allocated */
+    place places[DCP_MAX_TIERS];
     dcp_tiers_load_fn load;
     void *ctx;
     const uint64_t *only; /* the step to load; NULL: the newest intact one */
@@ -182,7 +193,7 @@ typedef struct loading {
 
 /* Collective: lists the steps that can be loaded. After a failure *c is empty. */
 static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
-    int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
+    int status = list_candidates(l->tiers->comm, l->places, l->tiers->n, c, err);
     size_t n = 0;
     for (size_t i = 0; i < c->n && l->only; i++)
         if (c->list[i].step == *l->only) c->list[n++] = c->list[i];
@@ -192,7 +203,8 @@ static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
 
 static int open_listed(const loading *l, const dcp_tiers_step *which, dcp_checkpoint **out,
                        dcp_error *err) {
-    return open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, out, err);
+    return open_at(l->tiers->comm, &l->places[which->tier], which->step, l->tiers->loads_only, out,
+                   err);
 }
 
 /* Calls the program's function, and makes the ranks agree on its status, which determines what they
@@ -245,7 +257,8 @@ static int rebuild(loading *l, const dcp_tiers_step *which, dcp_error *err) {
 }
 
 /* Rebuilds a step that is damaged or could not be read completely, and loads it once more. `status`
- * and *err: the failure, which stays if redundancy does not help. */
+ * and *err: the failure, which stays if redundancy does not help. If the rebuild fails for another
+ * reason, such as a full disk, that is the failure: the step may be rebuilt later. */
 static int load_rebuilt(loading *l, const dcp_tiers_step *which, int status, dcp_error *err) {
     const bool unread = status == DCP_ERR_IO;
     dcp_error why;
@@ -253,7 +266,8 @@ static int load_rebuilt(loading *l, const dcp_tiers_step *which, int status, dcp
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
     /* without redundancy, the message about the damage is more useful; and a file that could not be
      * read may be intact */
-    if (!rebuilt || unread || !l->tiers->list[which->tier].store->groups) return status;
+    const bool has_groups = l->tiers->list[which->tier].store->groups != NULL;
+    if (!rebuilt || unread || (!has_groups && core_fail_is_damage(rebuilt))) return status;
     if (err) *err = why;
     return rebuilt;
 }
@@ -358,13 +372,15 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
             if (step) *step = which->step;
             return DCP_OK;
         }
-        if (!core_fail_is_damage(status) && !core_fail_is_unread(status)) {
+        /* NO_SPACE: the step can't be rebuilt now */
+        const bool is_unread = core_fail_is_unread(status) || status == DCP_ERR_NO_SPACE;
+        if (!core_fail_is_damage(status) && !is_unread) {
             if (err) *err = why;
             return status;
         }
         if (core_fail_is_damage(status))
             tiers_record_lost(&l->tiers->list[which->tier], which->step);
-        if (core_fail_is_unread(status) && !unread.status) unread = why;
+        if (is_unread && !unread.status) unread = why;
         if (unread.status && (!next || next->step != which->step))
             return reader_fail_unread(which->step, &unread, err);
         if (next)
@@ -380,35 +396,16 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
-/* Copies the list with absolute paths if the working directory has changed, so relative paths still
- * mean the same directories. */
-static int take_list(loading *l, dcp_error *err) {
-    const dcp_tiers *tiers = l->tiers;
-    char *here = getcwd(NULL, 0);
-    const bool is_elsewhere = tiers->folder && (!here || strcmp(here, tiers->folder));
-    int status = DCP_OK;
-    free(here);
-    for (size_t i = 0; i < tiers->n && !status; i++) {
-        const tier *t = &tiers->list[i];
-        l->list[i] = t->given;
-        if (!is_elsewhere || t->path[0] == '/') continue;
-        char *path = NULL;
-        if (asprintf(&path, "%s/%s", tiers->folder, t->path) < 0)
-            status = core_fail_memory(err, PATH_MAX);
-        else
-            l->list[i].path = l->moved[i] = path;
-    }
-    return status;
-}
-
 /* Collective; `status` is this rank's status so far. */
 static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
     candidates c = {0};
-    if (!status) status = take_list(l, err);
+    for (size_t i = 0; i < l->tiers->n; i++) {
+        const tier *t = &l->tiers->list[i];
+        l->places[i] = (place){t->store->dir, t->given.is_private != 0};
+    }
     status = comm_agree(l->tiers->comm, status, err);
     if (!status) status = list_wanted(l, &c, err);
     if (!status) status = try_all(l, &c, step, err);
-    for (size_t i = 0; i < l->tiers->n; i++) free(l->moved[i]);
     free(c.list);
     return status;
 }

@@ -34,7 +34,6 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     if (!tiers) return core_fail_memory(err, sizeof *tiers);
     tiers->comm = comm;
     tiers->process = getpid();
-    tiers->folder = getcwd(NULL, 0);
     tiers->log = options->log;
     tiers->log_ctx = options->log_ctx;
     tiers->on_filled = options->on_filled;
@@ -174,7 +173,6 @@ void dcp_tiers_close(dcp_tiers *tiers) {
     if (is_own) save_memory_free(&tiers->memory);
     free((char *)tiers->given.about_json);
     free(tiers->list);
-    free(tiers->folder);
     free(tiers);
 }
 

@@ -40,7 +40,6 @@ struct dcp_tiers {
     void *log_ctx;
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
-    char *folder;   /* working directory when the list was opened; NULL: unknown */
     int loads_only; /* dcp_tiers_options.loads_only */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;

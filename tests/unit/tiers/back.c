@@ -1,10 +1,13 @@
 /* A run that goes back while stores are being filled. A gate in the callback of the filling threads
  * holds them where the test requires it. Ranks are threads. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -321,6 +324,83 @@ static void at_different_times(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* One rank says that the run goes back before it has waited for the save in flight, the other one
+ * after that. */
+static void before_and_after_the_wait(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    save_beside(p, 1, 1);
+    await_filled(p);
+    dcp_tiers_fence(p->tiers);
+    SUCCEEDS(dcp_tiers_save_async(p->tiers, 2, p->state, "{}", NULL, err));
+    if (rank == 0) SUCCEEDS(dcp_tiers_continue_from(p->tiers, 1, err));
+    SUCCEEDS(dcp_tiers_wait(p->tiers, NULL, err));
+    if (rank == 1) SUCCEEDS(dcp_tiers_continue_from(p->tiers, 1, err));
+    save_beside(p, 2, 1002);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    check_steps(p, 0, "c1 c2 a2");
+    check_steps(p, 1, "c1 c2");
+    open_list(p);
+    expect(p, 2, 1002);
+    end(p);
+}
+
+/* The same with a mark: the next save of the step that was in flight ends on both ranks alike. */
+static void a_mark_before_and_after_the_wait(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(0, 0, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    save_beside(p, 1, 1);
+    SUCCEEDS(dcp_tiers_save_async(p->tiers, 2, p->state, "{}", NULL, err));
+    if (rank == 0) SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 1, err));
+    SUCCEEDS(dcp_tiers_wait(p->tiers, NULL, err));
+    if (rank == 1) SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 1, err));
+    dcp_tiers_save(p->tiers, 2, p->state, "{}", NULL, 0, NULL, &p->err);
+    meet(p);
+    CHECK(all[0].err.status == all[1].err.status);
+    CHECK(dcp_tiers_has(all[0].tiers, 0, 2) == dcp_tiers_has(all[1].tiers, 0, 2));
+    meet(p);
+    end(p);
+}
+
+/* Files of the process can't become larger than `bytes`. */
+static void limit_files(const player *p, rlim_t bytes) {
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+    meet((player *)p);
+    if (p->rank == 0 && (signal(SIGXFSZ, SIG_IGN) == SIG_ERR || setrlimit(RLIMIT_FSIZE, &limit)))
+        fail_check(__LINE__, "setrlimit", "");
+    meet((player *)p);
+}
+
+/* The newest step can be rebuilt, but there is no room for its files: no older step is loaded, even
+ * by a list that was opened without redundancy. */
+static void without_room_to_rebuild(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 1, "rs(1)"), tier_of(2, 8, 0, NULL)};
+    uint64_t step = 0;
+    char lost[128];
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 2; k <= 3; k++) save(p, k, (float)k, 0);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    snprintf(lost, sizeof lost, "%s/node-1/fast/step-00000003", root);
+    CHECK(rank || store_directory_remove(AT_FDCWD, lost) == 0);
+    meet(p);
+    p->list[0].redundancy = "none";
+    open_list(p);
+    limit_files(p, 4096);
+    CHECK(dcp_tiers_load(p->tiers, load, p, &step, &p->err) == DCP_ERR_IO);
+    CHECK(strstr(p->err.message, "step 3"));
+    limit_files(p, RLIM_INFINITY);
+    expect(p, 3, 3);
+    end(p);
+}
+
 /* Both stores have steps 1 to 3, the slow one with redundancy. */
 static void begin_with_steps(player *p, int rank, dcp_comm *comm, ranks *r) {
     const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 1, "rs(1)")};
@@ -518,6 +598,45 @@ static void after_a_change_of_the_working_directory(int rank, dcp_comm *comm, vo
     CHECK(chdir("/") == 0);
     SUCCEEDS(dcp_tiers_load(p->tiers, load, p, &step, err));
     CHECK(step == 3);
+    end(p);
+}
+
+/* Makes the link and the variable name the directory, on all ranks. */
+static void lead_to(const player *p, const char *dir) {
+    char link[128], place[128];
+    snprintf(link, sizeof link, "%s/link", root);
+    snprintf(place, sizeof place, "%s/%s", root, dir);
+    meet((player *)p);
+    if (p->rank == 0) {
+        unlink(link);
+        if ((mkdir(place, 0700) && errno != EEXIST) || symlink(place, link) ||
+            setenv("DCP_TEST_PLACE", place, 1))
+            fail_check(__LINE__, place, strerror(errno));
+    }
+    meet((player *)p);
+}
+
+/* A load uses the directories that are open, whatever the list's paths have come to name. */
+static void after_changes_of_links_and_variables(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 0, 0, NULL), tier_of(1, 0, 1, NULL)};
+    begin(p, rank, comm, r, list);
+    dcp_tiers_close(p->tiers);
+    snprintf(p->paths[0], sizeof p->paths[0], "%s/link", root);
+    p->list[1].path = "{env:DCP_TEST_PLACE}/node-{rank}";
+    lead_to(p, "there");
+    open_list(p);
+    save(p, 9, 9, 0);
+    dcp_tiers_close(p->tiers);
+    lead_to(p, "here");
+    open_list(p);
+    save(p, 3, 3, 0);
+    lead_to(p, "there");
+    expect(p, 3, 3);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    save(p, 4, 4, 0);
+    expect(p, 4, 4);
     end(p);
 }
 
@@ -861,9 +980,13 @@ int main(void) {
         run(n, with_a_store_that_comes_back);
         run(n, with_a_store_of_another_run);
         run(n, with_stores_that_are_away_in_turn);
+        run(n, after_changes_of_links_and_variables);
     }
     run(1, after_a_change_of_the_working_directory);
     run(2, at_different_times);
+    run(2, before_and_after_the_wait);
+    run(2, a_mark_before_and_after_the_wait);
+    run(2, without_room_to_rebuild);
     run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
     run(2, with_a_newer_copy);
