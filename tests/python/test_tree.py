@@ -745,6 +745,19 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, {"own": own}, only="/model/own")
         self.assertEqual(own.value.tolist(), [1, 1])
 
+    def test_own_arrays_that_are_not_selected(self):
+        """A glob that matches only the name of a rank's value does not select the arrays in the value."""
+        libdcp.save(self.dir, 1, {"model": {"w": np.ones(2)}, "own": libdcp.PerRank({"a": np.ones(3), "k": 5})})
+        for old in (None, {"a": np.zeros(3), "k": 0}):
+            own = libdcp.PerRank(old)
+            with self.subTest(old=old):
+                with self.assertRaisesRegex(libdcp.Error, r"^state\['own'\]\['a'\]: .* /own/0.a, which is not") as caught:
+                    libdcp.load(self.dir, {"model": {"w": np.zeros(2)}, "own": own}, only=["/model/*", "/own"])
+                self.assertEqual((caught.exception.status, own.loaded), (libdcp.Status.MISMATCH, False))
+                self.assertIs(own.value, old)
+                libdcp.load(self.dir, {"own": own}, only="/own*")
+                self.assertEqual((own.value["a"].tolist(), own.value["k"], own.loaded), ([1, 1, 1], 5, True))
+
     def test_own_values_of_keys_of_equal_texts(self):
         """Both values are at /a/b.c, so each one is found by its keys."""
         for first, second in ((1, 2), (np.arange(2), 2), ({"a": 1}, {"b": np.ones(2)})):

@@ -55,6 +55,13 @@ class New:
             return True
         return not _arrays.is_uninitialized(value) and self._stored.shape(name) in (None, tuple(value.shape))
 
+    def selected(self, row: Row, keys: Trail) -> Row:
+        """Returns the row of an array that a rank saved within a value of its own, if the array is loaded."""
+        if not self._selects(row.path):  # the value would have an array that nothing has filled
+            raise Error(f"{Keys(keys)}: this rank's value contains the tensor {row.path}, which is not among what is "
+                        "loaded", status=Status.MISMATCH, tensor=row.path)
+        return row
+
     def array(self, name: str | None, path: str, keys: Trail) -> Any:
         """A new array for a tensor, given its paths in the state and in the checkpoint."""
         if name is None or not self._selects(name):

@@ -14,7 +14,7 @@ from . import _arrays, _names
 from ._names import is_tensor
 from ._lacking import New, is_module, takes_more, told_by
 from ._lookup import Lookup
-from ._tree import Flat, Object, Stored, Trail
+from ._tree import Flat, Object, Row, Stored, Trail
 from ._decoding import Decoder, inner_of
 from . import _words
 from ._union import EACH
@@ -35,12 +35,13 @@ class _IntoState(Decoder):
 
     Args:
         rank: this rank.
-        arrays: those that are loaded only for this rank, by path.
+        arrays: those that are loaded only for this rank, by their paths in the checkpoint.
         stored: the checkpoint.
         new: receives the tensors for which the state has no place.
     """
 
-    def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any], stored: Lookup, new: New) -> None:
+    def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Row], stored: Lookup,
+                 new: New) -> None:
         super().__init__(stored.words.is_tagged, classes)
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
         self.owns: list[tuple[PerRank, bool, Any]] = []  # a value, whether something was saved for it, and what
@@ -60,7 +61,7 @@ class _IntoState(Decoder):
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path in self._arrays:
-            return self._arrays[path]
+            return self._new.selected(self._arrays[path], keys).value
         name = self._stored.name(str(path))
         if is_tensor(hint) and not (self.in_object and not self._new.fits(hint, name)):
             return hint

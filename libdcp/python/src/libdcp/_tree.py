@@ -158,7 +158,8 @@ class Flat(_words.Encoder):
 
     Attributes:
         owns: what each rank has separately, except rows of tensors.
-        arrays: memory for those values in ``owns`` that are stored as tensors, by path, if the state is loaded into.
+        arrays: memory for those values in ``owns`` that are stored as tensors, by their paths in the checkpoint, if the
+            state is loaded into.
         object_rows: the rows of objects' state dicts.
         unmade: the rows of objects' tensors that have no memory yet, if the state is loaded into.
         objects: objects with a state dict, by the keys that lead to them.
@@ -176,7 +177,7 @@ class Flat(_words.Encoder):
         self._own = own or Own(0, set(), None)
         self.owns: list[PerRank] = []
         self._begun: list[PerRank] = []  # those for which a load has new arrays
-        self.arrays: dict[str, Any] = {}
+        self.arrays: dict[str, Row] = {}
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
@@ -348,10 +349,11 @@ class Flat(_words.Encoder):
                 shape, dtype = stored.shape(row), stored.dtype(row)
                 if shape is None or dtype is None:
                     continue
-                array: Any = Pieces((empty_piece(dtype, shape),))
+                array: Any = self._array_for(hint, dtype, shape) if mine else Pieces((empty_piece(dtype, shape),))
+                made = Row(row, Keys(keys), array)
                 if mine:
-                    array = self.arrays[path] = self._array_for(hint, dtype, shape)
-                (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
+                    self.arrays[path] = made
+                (self.object_rows if self._in_object else self.rows).append(made)
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:
         """Refuses the mapping, but only in a save: a load accepts any kind of mapping."""
