@@ -745,6 +745,27 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, {"own": own}, only="/model/own")
         self.assertEqual(own.value.tolist(), [1, 1])
 
+    def test_globs_mean_what_they_mean_to_the_library(self):
+        """Also where Python's fnmatch differs: [^x] negates, a backslash quotes, and there are classes."""
+        names = ["py", "xs", "a*b", "acb", "^", "[", "7"]
+        libdcp.save(self.dir, 1, {"rng": {name: libdcp.PerRank(np.ones(4)) for name in names},
+                                  "part": Part(**{name: np.ones(4) for name in names}), "n": dict.fromkeys(names, 1)})
+        others = [name for name in names if name != "xs"]
+        for glob, chosen in [("[^x]*", others), ("[!x]*", others),
+                             (r"a\*b", ["a*b"]), (r"\[", ["["]), ("[[]", ["["]), ("[[:digit:]]", ["7"]),
+                             ("[x^]*", ["xs", "^"])]:
+            with self.subTest(glob):
+                rng, part = {name: libdcp.PerRank(None) for name in names}, Part(py=np.zeros(4))
+                numbers = dict.fromkeys(names, 0)
+                libdcp.load(self.dir, {"rng": rng, "part": part, "n": numbers},
+                            only=[f"/rng/{glob}", f"/part/{glob}", f"/n/{glob}"])
+                self.assertEqual([name for name in names if rng[name].loaded], chosen)
+                for name in chosen:
+                    self.assertEqual((rng[name].value.tolist(), part.state[name].tolist()), ([1] * 4, [1] * 4))
+                self.assertEqual([name for name in names if numbers[name]], chosen)
+                read = libdcp.read(self.dir, only=[f"/n/{glob}", f"/part/{glob}"], as_torch=False)
+                self.assertEqual((sorted(read["n"]), sorted(read["part"])), (sorted(chosen), sorted(chosen)))
+
     def test_own_arrays_that_are_not_selected(self):
         """A glob that matches only the name of a rank's value does not select the arrays in the value."""
         libdcp.save(self.dir, 1, {"model": {"w": np.ones(2)}, "own": libdcp.PerRank({"a": np.ones(3), "k": 5})})

@@ -294,8 +294,22 @@ lib = Library(PATH)
 _libc = c.CDLL(None)
 _libc.free.argtypes = [c.c_void_p]
 _libc.free.restype = None
+_fnmatch = c.PyDLL(None).fnmatch  # it is called for thousands of paths, each time too briefly to release Python's lock
+_fnmatch.argtypes = [c.c_char_p, c.c_char_p, c.c_int]
+_fnmatch.restype = c.c_int
 
 
 def free(pointer: Any) -> None:
     """Frees memory that the library says must be freed with free()."""
     _libc.free(c.cast(pointer, c.c_void_p))
+
+
+def matches(glob: bytes, path: bytes) -> bool:
+    """Returns true if the path matches the glob, as the library decides it. Python's fnmatch has other rules for
+    backslashes, [^a] and [[:alpha:]]."""
+    return not _fnmatch(glob, path, 0)
+
+
+def path_bytes(path: str) -> bytes:
+    """A path for :func:`matches`. The path of what is not a tensor may contain characters that no C text has."""
+    return path.replace("\0", "\ufffd").encode("utf-8", "replace")

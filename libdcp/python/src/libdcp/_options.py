@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as c
-import fnmatch
 import json
 import logging
 import threading
@@ -223,7 +222,14 @@ def globs(only: str | Sequence[str]) -> Sequence[str]:
 
 def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
     """Returns a function that is true for paths that are loaded."""
-    return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in globs(only))
+    if only is None:
+        return lambda path: True
+    encoded = [glob.encode() for glob in globs(only)]
+
+    def is_selected(path: str) -> bool:
+        text = _capi.path_bytes(path)
+        return any(_capi.matches(glob, text) for glob in encoded)
+    return is_selected
 
 
 def checked_load(options: Mapping[str, Any]) -> LoadKeywords:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _checked, _names
+from . import _arrays, _capi, _checked, _names
 from ._decoding import Decoder
 from ._lazy import LazyArray
 from ._paths import Path
@@ -92,7 +91,8 @@ class _Selected:
         self._idle = set(globs)
 
     def __call__(self, path: str) -> bool:
-        found = [glob for glob in self._globs if fnmatch.fnmatchcase(path, glob)]
+        text = _capi.path_bytes(path)
+        found = [glob for glob in self._globs if _capi.matches(glob.encode(), text)]
         self._idle.difference_update(found)
         return bool(found)
 

@@ -684,8 +684,9 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         step: the number of a step in that directory, to be loaded instead of the newest one.
         fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
             does.
-        only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is not a tensor has a path, too, such
-            as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
+        only: globs of paths, such as ``"/model/*"``, with the rules of ``fnmatch(3)`` without flags: nothing else is
+            loaded. What is not a tensor has a path, too, such as ``"/scheduler/last_epoch"`` or, at the top level,
+            ``"/epoch"``.
         rename: maps names in the state to names in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of a different dtype are converted; without it, they are an error.
         strict: the checkpoint and all ranks' states together must have the same tensors and other values, nested
