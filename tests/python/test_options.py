@@ -216,6 +216,23 @@ class Test(unittest.TestCase):
         self.assertTrue((self.dir / ".abandoned-step-00000004").is_dir())
         self.assertEqual(libdcp.load(self.dir, state)["step"], 3)
 
+    def test_damage_of_a_ranks_own_arrays(self):
+        """They keep their elements if the step that is loaded instead lacks them."""
+        def own(value):
+            return libdcp.PerRank({"a": np.full(100, value), "b": [np.full(3, value)], "k": value})
+        libdcp.save(self.dir, 1, {"w": np.ones(100)})
+        libdcp.save(self.dir, 2, {"w": np.full(100, 20.0), "own": own(2.0)})
+        libdcp.save(self.dir, 3, {"w": np.full(100, 30.0), "own": own(3.0)})
+        for step in (2, 1):
+            damage(self.dir / f"step-{step + 1:08}")
+            state = {"w": np.zeros(100), "own": own(-7.0)}
+            old, a, b = state["own"].value, state["own"].value["a"], state["own"].value["b"][0]
+            with self.assertLogs("libdcp", "WARNING"):
+                self.assertEqual(libdcp.load(self.dir, state, strict=False)["step"], step)
+            wanted, value = 2.0 if step == 2 else -7.0, state["own"].value
+            self.assertEqual((set(a), set(b), value["k"], state["own"].loaded), ({wanted}, {wanted}, wanted, step == 2))
+            self.assertTrue(value["a"] is a and value["b"][0] is b and (value is old) == (step == 1))
+
     def test_damage_without_a_store(self):
         """load() of a directory falls back to an older step, as a store does."""
         self.save_steps(1, 2, 3)

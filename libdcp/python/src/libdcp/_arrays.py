@@ -84,16 +84,20 @@ def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
     return Piece(dtype, shape, nothing, nothing, 0, None, None)
 
 
-def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-    """The array itself if it has that type and shape; otherwise a new array: numpy's if the value is numpy's or torch
-    is not imported, otherwise torch's."""
+def takes(value: Any, dtype: int, shape: tuple[int, ...]) -> bool:
+    """Returns true for a writable array, numpy's or a tensor of torch's own type, with that type and shape."""
     torch: Any = sys.modules.get("torch")
-    if isinstance(value, np.ndarray) or torch is None:
-        fits = isinstance(value, np.ndarray) and value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape
-        return value if fits and value.flags.writeable else new_array(value, dtype, shape)
-    if type(value) is torch.Tensor:
-        if value.dtype == torch_dtype(dtype) and tuple(value.shape) == shape and not _lacks_memory(value):
-            return value
+    if isinstance(value, np.ndarray):
+        return value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape and value.flags.writeable
+    return bool(torch is not None and type(value) is torch.Tensor and value.dtype == torch_dtype(dtype)
+                and tuple(value.shape) == shape and not _lacks_memory(value))
+
+
+def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
+    """A new array: numpy's if the value is numpy's or torch is not imported, otherwise torch's; for a tensor of torch's
+    own type on the same device."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and type(value) is torch.Tensor:
         return torch.empty(shape, dtype=torch_dtype(dtype), device=value.device)
     return new_array(value, dtype, shape)
 
@@ -293,7 +297,8 @@ def put_into(value: Any, new: Any) -> bool:
         return True
     if not (is_torch_tensor(value) and is_torch_tensor(new)) or value.dtype != new.dtype or value.shape != new.shape:
         return False
-    with sys.modules["torch"].no_grad():
+    torch: Any = sys.modules["torch"]
+    with torch.inference_mode() if value.is_inference() else torch.no_grad():
         value.copy_(new)
     return True
 

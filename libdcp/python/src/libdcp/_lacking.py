@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arrays
 from ._lookup import Lookup
-from ._tree import Flat, Row, Trail
+from ._tree import Flat, OwnArray, Row, Trail
 from ._words import Keys
 from .errors import Error, Status
 from .ranks import PerRank
@@ -55,12 +55,13 @@ class New:
             return True
         return not _arrays.is_uninitialized(value) and self._stored.shape(name) in (None, tuple(value.shape))
 
-    def selected(self, row: Row, keys: Trail) -> Row:
-        """Returns the row of an array that a rank saved within a value of its own, if the array is loaded."""
-        if not self._selects(row.path):  # the value would have an array that nothing has filled
-            raise Error(f"{Keys(keys)}: this rank's value contains the tensor {row.path}, which is not among what is "
-                        "loaded", status=Status.MISMATCH, tensor=row.path)
-        return row
+    def selected(self, own: OwnArray, keys: Trail) -> OwnArray:
+        """Returns an array within a value that this rank has separately, if the array is loaded."""
+        path = own.row.path
+        if not self._selects(path):  # the value would have an array that nothing has filled
+            raise Error(f"{Keys(keys)}: this rank's value contains the tensor {path}, which is not among what is "
+                        "loaded", status=Status.MISMATCH, tensor=path)
+        return own
 
     def array(self, name: str | None, path: str, keys: Trail) -> Any:
         """A new array for a tensor, given its paths in the state and in the checkpoint."""

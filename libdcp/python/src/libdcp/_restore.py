@@ -14,7 +14,7 @@ from . import _arrays, _names
 from ._names import is_tensor
 from ._lacking import New, is_module, takes_more, told_by
 from ._lookup import Lookup
-from ._tree import Flat, Object, Row, Stored, Trail
+from ._tree import Flat, Object, OwnArray, Stored, Trail
 from ._decoding import Decoder, inner_of
 from . import _words
 from ._union import EACH
@@ -40,7 +40,7 @@ class _IntoState(Decoder):
         new: receives the tensors for which the state has no place.
     """
 
-    def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Row], stored: Lookup,
+    def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, OwnArray], stored: Lookup,
                  new: New) -> None:
         super().__init__(stored.words.is_tagged, classes)
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
@@ -61,7 +61,8 @@ class _IntoState(Decoder):
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path in self._arrays:
-            return self._new.selected(self._arrays[path], keys).value
+            row, old = self._new.selected(self._arrays[path], keys)
+            return row.value if old is None else old
         name = self._stored.name(str(path))
         if is_tensor(hint) and not (self.in_object and not self._new.fits(hint, name)):
             return hint
@@ -532,6 +533,9 @@ class Restoring:
 
     def put(self) -> None:
         """Called after the tensors were loaded."""
+        for row, old in self._flat.arrays.values():
+            if old is not None and self._selects(row.path):
+                _arrays.put_into(old, row.value)
         for own, there, value in self._decoder.owns:
             own.loaded = there
             if there:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _names, _words
-from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, like_new, new_array
+from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, like_new, new_array, pieces, takes
 from ._names import OBJECTS, is_tensor
 from ._decoding import Decoder, inner_of
 from ._union import EACH
@@ -53,6 +53,14 @@ class Object(NamedTuple):
     value: Any
     given: Any
     rows: list[Row]
+
+
+class OwnArray(NamedTuple):
+    """A new array that a load fills, for an array within what this rank has separately; and the old array that gets its
+    elements once the load has succeeded, or None."""
+
+    row: Row
+    old: Any
 
 
 def _is_stateful(value: Any) -> bool:
@@ -158,7 +166,7 @@ class Flat(_words.Encoder):
 
     Attributes:
         owns: what each rank has separately, except rows of tensors.
-        arrays: memory for those values in ``owns`` that are stored as tensors, by their paths in the checkpoint, if the
+        arrays: those arrays within ``owns`` that are not rows of tensors, by their paths in the checkpoint, if the
             state is loaded into.
         object_rows: the rows of objects' state dicts.
         unmade: the rows of objects' tensors that have no memory yet, if the state is loaded into.
@@ -177,7 +185,7 @@ class Flat(_words.Encoder):
         self._own = own or Own(0, set(), None)
         self.owns: list[PerRank] = []
         self._begun: list[PerRank] = []  # those for which a load has new arrays
-        self.arrays: dict[str, Row] = {}
+        self.arrays: dict[str, OwnArray] = {}
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
@@ -325,7 +333,7 @@ class Flat(_words.Encoder):
             value.begin_load(self._array_for(value.value, dtype, shape[1:]))
 
     def _array_for(self, hint: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-        """The array that a load fills only for this rank: the state's own, which is the hint, or a new one."""
+        """A new array that a load fills only for this rank."""
         return array_like(hint, dtype, shape) if is_tensor(hint) else new_array(self._like, dtype, shape)
 
     @functools.cached_property
@@ -352,7 +360,10 @@ class Flat(_words.Encoder):
                 array: Any = self._array_for(hint, dtype, shape) if mine else Pieces((empty_piece(dtype, shape),))
                 made = Row(row, Keys(keys), array)
                 if mine:
-                    self.arrays[path] = made
+                    is_kept = takes(hint, dtype, shape)
+                    if is_kept:
+                        pieces(hint, Keys(keys))  # refuses an array without memory
+                    self.arrays[path] = OwnArray(made, hint if is_kept else None)
                 (self.object_rows if self._in_object else self.rows).append(made)
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:
