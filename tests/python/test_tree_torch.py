@@ -6,9 +6,12 @@ DCP_EXAMPLES is the number of random states; DCP_SEED selects another beginning.
 import collections
 import io
 import itertools
+import json
 import os
 import pathlib
 import random
+import re
+import struct
 import tempfile
 import unittest
 import warnings
@@ -21,6 +24,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, ge
 from torch.optim import lr_scheduler
 
 import libdcp
+import libdcp.hf
 import trees
 from libdcp import _words
 
@@ -411,6 +415,42 @@ class Test(unittest.TestCase):
         self.assertEqual(model.bias.tolist(), [1, 1])
         with self.assertRaisesRegex(libdcp.Error, "tensor /model/bias is F32"):
             libdcp.load(self.dir, {"model": torch.nn.Linear(2, 3)}, strict=False)
+
+    def test_read_only_tensors(self):
+        """Torch does not know that their memory is read-only."""
+        file = self.dir.with_name("memory")
+        np.zeros(3000).tofile(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's warning about such memory
+            fixed = torch.from_numpy(np.memmap(file, mode="r", dtype=np.float64))
+        private = torch.from_numpy(np.memmap(file, mode="c", dtype=np.float64))
+        module = torch.nn.Linear(50, 60, bias=False, dtype=torch.float64)
+        module.weight.data = fixed.view(60, 50)
+        ones = torch.ones(3000).double()
+
+        def own(value, inner):
+            return {"value": libdcp.PerRank(value), "inner": libdcp.PerRank({"a": inner, "k": 5})}
+        libdcp.save(self.dir, 1, {"w": ones, "t": ones.view(50, 60), "m": {"weight": ones.view(60, 50)},
+                                  "own": own(ones, ones)})
+        for state, name in (({"w": fixed}, "['w']"), ({"w": private, "t": fixed.view(60, 50).t()}, "['t']"),
+                            ({"m": module}, "['m']['weight']"), ({"own": own(fixed, None)}, "['own']['value']")):
+            with self.subTest(name):
+                with self.assertRaisesRegex(ValueError, f"^state{re.escape(name)}: a read-only array, which can't be"):
+                    libdcp.load(self.dir, state, strict=False)
+                self.assertFalse(private.any())
+        libdcp.load(self.dir, {"w": private, "m": module}, only="/model/w")
+        replaced = own(torch.zeros(3000).double(), fixed)
+        libdcp.load(self.dir, {"own": replaced}, strict=False)
+        self.assert_same([private, replaced["inner"].value, replaced["value"].value],
+                         [ones, {"a": ones, "k": 5}, ones])
+        self.assertFalse(fixed.any())
+
+        header = json.dumps({"w": {"dtype": "F64", "shape": [3000], "data_offsets": [0, 24000]}}).encode()
+        folder = self.dir.with_name("hf")
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + ones.numpy().tobytes())
+        with self.assertRaisesRegex(ValueError, r"^state\['w'\]: a read-only array"):
+            libdcp.hf.load(folder, {"w": fixed})
 
     def test_words_of_torch(self):
         saved = {"a": {"b": [torch.float32, torch.Size([2, 3]), torch.device("cpu")], "version": str(torch.__version__)},

@@ -85,10 +85,10 @@ def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
 
 
 def takes(value: Any, dtype: int, shape: tuple[int, ...]) -> bool:
-    """Returns true for a writable array, numpy's or a tensor of torch's own type, with that type and shape."""
+    """Returns true for an array, numpy's or a tensor of torch's own type, with that type and shape."""
     torch: Any = sys.modules.get("torch")
     if isinstance(value, np.ndarray):
-        return value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape and value.flags.writeable
+        return bool(value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape)
     return bool(torch is not None and type(value) is torch.Tensor and value.dtype == torch_dtype(dtype)
                 and tuple(value.shape) == shape and not _lacks_memory(value))
 
@@ -288,15 +288,20 @@ def like_new(value: Any) -> Any:
     return None
 
 
+def is_like(value: Any, new: Any) -> bool:
+    """Returns true for two arrays of numpy, or two of torch, of the same type and shape."""
+    are_of_numpy = isinstance(value, np.ndarray) and isinstance(new, np.ndarray)
+    are_of_torch = is_torch_tensor(value) and is_torch_tensor(new)
+    return bool((are_of_numpy or are_of_torch) and value.dtype == new.dtype and value.shape == new.shape)
+
+
 def put_into(value: Any, new: Any) -> bool:
     """Copies a new array into an old one if both have the same type and shape; returns whether it did so."""
-    if isinstance(value, np.ndarray) and isinstance(new, np.ndarray):
-        if value.dtype != new.dtype or value.shape != new.shape:
-            return False
+    if not is_like(value, new):
+        return False
+    if isinstance(value, np.ndarray):
         value[...] = new
         return True
-    if not (is_torch_tensor(value) and is_torch_tensor(new)) or value.dtype != new.dtype or value.shape != new.shape:
-        return False
     torch: Any = sys.modules["torch"]
     with torch.inference_mode() if value.is_inference() else torch.no_grad():
         value.copy_(new)
@@ -365,10 +370,6 @@ class Places:
                          map(kind.dtype.__get__, self._owners), map(kind.is_conj, self._owners), map(kind.is_neg, self._owners))
         found += ((array.shape, array.strides, array.dtype) for array in self._arrays)
         return found
-
-
-def is_read_only(owner: Any) -> bool:
-    return isinstance(owner, np.ndarray) and not owner.flags.writeable
 
 
 def _is_of_shards(tensor: Any) -> bool:

@@ -16,6 +16,7 @@ from . import _arrays, _hf_names, _lacking, _paths, _union
 from ._calls import Loaded
 from ._capi import lib
 from ._comm import Comm, attempted
+from ._read_only import ReadOnly
 from ._safetensors import BITS, Folder, Stored
 from ._tree import Flat, Row
 from .errors import Error, Status
@@ -87,7 +88,7 @@ def _refuse_differences(path: str, missing: Sequence[str], unexpected: Sequence[
                     status=Status.NOT_FOUND if missing else Status.MISMATCH)
 
 
-def _pieces(target: _Target, stored: Stored, cast: bool, path: str) -> list[_arrays.Piece]:
+def _pieces(target: _Target, stored: Stored, cast: bool, path: str, read_only: ReadOnly) -> list[_arrays.Piece]:
     found = _arrays.pieces(target.row.value, target.row.keys)
     wanted = Stored(found[0].dtype, found[0].shape)
     if wanted.shape != stored.shape or wanted.dtype != stored.dtype and not cast:
@@ -98,7 +99,7 @@ def _pieces(target: _Target, stored: Stored, cast: bool, path: str) -> list[_arr
         raise Error(f"{target.row.keys}: {stored.said} in {path} does not convert to {wanted.said}", path=path,
                     status=Status.UNSUPPORTED, tensor=target.row.path)
     for piece in found:
-        if _arrays.is_read_only(piece.owner):
+        if read_only.has(piece):
             raise ValueError(f"{target.row.keys}: a read-only array, which can't be loaded into")
         if not (piece.owner is None or isinstance(piece.owner, np.ndarray) or _arrays.is_torch_tensor(piece.owner)):
             raise TypeError(f"{target.row.keys}: a {type(piece.owner).__name__}; only numpy arrays and torch tensors "
@@ -153,10 +154,12 @@ class _Loading:
 
     def plan(self) -> None:
         """Called before anything is changed."""
+        read_only = ReadOnly()
         for target in self._targets:
             source = self._sources.get(target.name)
             if source is not None:
-                pieces = _pieces(target, self._folder.tensors[source], self._cast, self._path)
+                pieces = _pieces(target, self._folder.tensors[source], self._cast, self._path,
+                                 read_only)
                 self._planned += [(piece, source) for piece in pieces]
 
     def fill(self) -> None:

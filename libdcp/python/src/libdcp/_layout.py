@@ -8,7 +8,7 @@ import itertools
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from . import _arrays, _capi, _devices, _locks, _union
 from ._capi import MAX_DIMS, lib
 from ._lookup import Lookup
+from ._read_only import ReadOnly
 from ._tree import Row
 from ._words import Keys
 from .errors import Error, Status
@@ -306,11 +307,22 @@ class Layout:
 
     def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
         """Called before a load."""
+        found = ReadOnly()
+        for name, piece in self._written(is_loaded):
+            if found.has(piece):
+                raise ValueError(f"{name}: a read-only array, which can't be loaded into")
+
+    def _written(self, is_loaded: Callable[[str], bool]) -> Iterator[tuple[object, _arrays.Piece]]:
+        """The memory that a load writes to, either directly or at its end."""
         for row, piece in self._placed:
-            if not _arrays.is_read_only(piece.owner) or not is_loaded(row.path):
-                continue
-            if self._stored is None or self._shape(row.path) is not None:
-                raise ValueError(f"{row.keys}: a read-only array, which can't be loaded into")
+            if is_loaded(row.path) and (self._stored is None or self._shape(row.path) is not None):
+                yield row.keys, piece
+        others = [(own.path, own.name, own.value.overwritten) for own in self._own if isinstance(own.value, PerRank)]
+        others += [(path, path, value) for path, value, _ in self._counts]
+        for path, name, value in others:
+            if value is not None and is_loaded(path):
+                with contextlib.suppress(TypeError):  # a lazily conjugated view, for example, can be written to
+                    yield from [(name, piece) for piece in _arrays.pieces(value, name)]
 
     def filled(self, is_loaded: Callable[[str], bool]) -> set[str]:
         """The paths of the tensors into whose memory a load from this checkpoint writes. A value of

@@ -22,6 +22,7 @@ import numpy as np
 from . import _names, _words
 from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, like_new, new_array, pieces, takes
 from ._names import OBJECTS, is_tensor
+from ._read_only import ReadOnly
 from ._decoding import Decoder, inner_of
 from ._union import EACH
 from ._words import NOTHING, Keys
@@ -341,6 +342,10 @@ class Flat(_words.Encoder):
         """The array that decides between numpy and torch for new arrays."""
         return np.empty(0) if _is_of_numpy(self._state) else None
 
+    @functools.cached_property
+    def _read_only(self) -> ReadOnly:
+        return ReadOnly()
+
     def end_load(self) -> None:
         """Called whether or not the load has succeeded."""
         for value in self._begun:
@@ -360,9 +365,7 @@ class Flat(_words.Encoder):
                 array: Any = self._array_for(hint, dtype, shape) if mine else Pieces((empty_piece(dtype, shape),))
                 made = Row(row, Keys(keys), array)
                 if mine:
-                    is_kept = takes(hint, dtype, shape)
-                    if is_kept:
-                        pieces(hint, Keys(keys))  # refuses an array without memory
+                    is_kept = takes(hint, dtype, shape) and not any(map(self._read_only.has, pieces(hint, Keys(keys))))
                     self.arrays[path] = OwnArray(made, hint if is_kept else None)
                 (self.object_rows if self._in_object else self.rows).append(made)
 

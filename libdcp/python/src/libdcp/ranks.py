@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _positions, _words
-from ._arrays import Shard, is_torch_tensor, put_into
+from ._arrays import Shard, is_like, is_torch_tensor, put_into
 from ._decoding import Decoder
 from ._positions import SAMPLES
 from .errors import Error, Status, of_program
@@ -67,6 +67,11 @@ class PerRank:
         if is_loaded and self._next is not None and not put_into(self.value, self._next):
             self.value = self._next
         self._next = None
+
+    @property
+    def overwritten(self) -> Any:
+        """During a load: the array that :meth:`end_load` would write to; None if there is none."""
+        return self.value if self._next is not None and is_like(self.value, self._next) else None
 
     @property
     def array(self) -> Any:
