@@ -227,6 +227,23 @@ class TestTensors(Case):
         self.assertEqual(error.status, libdcp.Status.NOT_FOUND)
         self.assertIn("/model/b", str(error))
 
+    def test_globs_for_what_some_ranks_have(self):
+        self.save([{"model": {"w": torch.ones(2)}, "epoch": 3, "x": {"t": torch.ones(2), "n": 1}}])
+
+        def blanks():
+            return [{"model": {"w": torch.zeros(2)}, "epoch": 0, "x": {"n": 0}},
+                    {"model": {"w": torch.zeros(2)}, "x": {"t": torch.zeros(2)}}]
+        for only, w, epoch, n, t in [(["/model/*", "/epoch"], 1, 3, 0, 0), ("/epoch", 0, 3, 0, 0),
+                                     (["/x/*", "/epoch"], 0, 3, 1, 1), ("/x/*", 0, 0, 1, 1), ("/x/n", 0, 0, 1, 0),
+                                     (["/x/n", "/x/t"], 0, 0, 1, 1)]:
+            for turn in (1, -1):
+                with self.subTest(only, turn=turn):
+                    first, second = self.load(blanks()[::turn], only=only)[::turn]
+                    self.assertEqual((first["model"]["w"].tolist(), second["model"]["w"].tolist()), ([w, w], [w, w]))
+                    self.assertEqual((first["epoch"], first["x"]["n"], second["x"]["t"].tolist()), (epoch, n, [t, t]))
+        error = self.refused("load", blanks(), only=["/epoch", "/model/no"])
+        self.assertIn("no tensor of the state matches the glob /model/no", str(error))
+
     def test_another_type_or_shape_on_some_ranks(self):
         for other, said in ((torch.zeros(3), "F32 (2,) on rank 0, F32 (3,) on ranks 1-2"),
                             (torch.zeros(2).double(), "F32 (2,) on rank 0, F64 (2,) on ranks 1-2")):

@@ -68,6 +68,8 @@ class Prepared:
         self._stored = stored
         self._restoring: Restoring | None = None
         self._is_strict, self._is_part = True, False
+        self._globs: Sequence[str] = ()
+        self._options: _capi.LoadOptions | None = None  # of a load
         self._selects: Callable[[str], bool] = lambda path: True
         self._layout: Layout | None = None
         self._members: Callable[[], dict[str, Any]] = dict
@@ -161,7 +163,8 @@ class Prepared:
         layout, state = self._used_layout, self._state
         assert layout and state
         if self._stored:
-            return [layout.names(), _union.part_of(self._restoring.claims() if self._restoring else None, everywhere=True)]
+            claims = self._restoring.claims(self._globs) if self._restoring else None
+            return [layout.names(), _union.part_of(claims, everywhere=True)]
         if rule is None:
             return [layout.names()]
         if not self._owns:
@@ -182,6 +185,7 @@ class Prepared:
             self.text = self._try(lambda: _values.text_of(others[0], names.value), self.text)
         if restoring:
             self._try(lambda: restoring.settle(others[0].value), None)
+            self._settle_globs(others[0].value)  # even after a failure, since the library compares the ranks' globs
             if self._is_strict:
                 self._try(restoring.refuse_differences, None)
 
@@ -224,18 +228,22 @@ class Prepared:
         return self._is_copied
 
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
-        """Uses the caller's options even if the state is invalid, so that all ranks have the same options."""
+        """Uses the caller's options even if the state is invalid, so that all ranks have the same options. After
+        :meth:`unite`, the globs are those that the library gets."""
         def check() -> None:
             if self._state and self._stored:
                 self._selects = _options.selects(options.get("only"))
-                self._is_part = options.get("only") is not None
+                only = options.get("only")
+                self._is_part, self._globs = only is not None, () if only is None else _options.globs(only)
                 self._is_strict = options.get("strict", True)
                 self._begin_restoring(self._state, self._stored, frozenset())
                 self._state.layout.refuse_read_only(self._selects)
         self._try(check, None)
         try:
-            only = self._tensors_of(options.get("only"))
-            return _options.load_options(self.failures, options if only is None else {**options, "only": only}, self.missing)
+            self._options = _options.load_options(self.failures, options, self.missing)
+            if self._restoring and self._is_part and self._restoring.is_of_others(self._globs):
+                self._layout = Layout([], 0, 0, 1, None)  # so ranks' tensors, which are not loaded, are not compared
+            return self._options
         except Exception as e:
             self.failures.note(e)
             return _capi.LoadOptions()
@@ -273,15 +281,20 @@ class Prepared:
         return ([*self.missing, *map(_names.object_path, others.missing)],
                 [*unexpected, *map(_names.object_path, others.unexpected)])
 
-    def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
-        """The globs to pass to the library: all except those that match only numbers and texts, which the library would
-        refuse."""
-        if only is None or self._restoring is None:
-            return only
-        found = [glob for glob in _options.globs(only) if not self._restoring.is_of_others(_options.selects(glob))]
+    def _settle_globs(self, claims: Mapping[str, Any]) -> None:
+        """Determines the globs to pass to the library: all except those that match something of a rank's state, but no
+        tensor of any rank's, which the library would refuse.
+
+        Args:
+            claims: the claims of all ranks.
+        """
+        if self._options is None or not self._is_part:
+            return
+        found = [glob for i, glob in enumerate(self._globs)
+                 if str(i) in claims["of_tensors"] or str(i) not in claims["of_others"]]
         if not found:
             self._layout = Layout([], 0, 0, 1, None)
-        return found
+        _options.set_only(self._options, found)
 
     @property
     def filled(self) -> set[str]:

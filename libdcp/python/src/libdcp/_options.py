@@ -257,9 +257,7 @@ def _load_options(failures: Failures, missing: list[str], *, only: str | Sequenc
     options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
                                 engine=_checked.ENGINES.index(engine))
     if only is not None:
-        encoded = [glob.encode() for glob in globs(only)]
-        options.only = (c.c_char_p * len(encoded))(*encoded)
-        options.n_only = len(encoded)
+        set_only(options, globs(only))
     if rename:
         pairs = [_capi.Rename(name.encode(), stored.encode()) for name, stored in rename.items()]
         options.renames = (_capi.Rename * len(pairs))(*pairs)
@@ -268,6 +266,13 @@ def _load_options(failures: Failures, missing: list[str], *, only: str | Sequenc
         options.on_missing = _capi.LINE(failures.guard(lambda path: missing.append(path.decode())))
     failures.follow(options, progress)
     return options
+
+
+def set_only(options: _capi.LoadOptions, only: Sequence[str]) -> None:
+    """Sets the globs of a load; without any, the load selects all tensors."""
+    encoded = [glob.encode() for glob in only]
+    options.only = (c.c_char_p * len(encoded))(*encoded)
+    options.n_only = len(encoded)
 
 
 def layout_of(number: int) -> Layout:

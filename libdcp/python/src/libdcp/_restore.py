@@ -7,10 +7,10 @@ import collections
 import copy
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from typing import Any
 
-from . import _arrays, _names
+from . import _arrays, _names, _options
 from ._names import is_tensor
 from ._lacking import New, is_module, takes_more, told_by
 from ._lookup import Lookup
@@ -339,9 +339,18 @@ class Restoring:
     def _name(key: Any) -> str:
         return str(Keys((key,)))
 
-    def claims(self) -> dict[str, Any]:
-        """What this rank's state names in the checkpoint, for the other ranks."""
-        return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used}}
+    def claims(self, globs: Sequence[str]) -> dict[str, Any]:
+        """What this rank's state names in the checkpoint, for the other ranks; and the numbers of those globs that
+        match tensors of the state, and of those that match something else in it."""
+        of_tensors, of_others = self._matched(globs)
+        return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used},
+                "of_tensors": {str(i): 1 for i in of_tensors}, "of_others": {str(i): 1 for i in of_others}}
+
+    def _matched(self, globs: Sequence[str]) -> tuple[list[int], list[int]]:
+        tensors = [row.path for row in (*self._flat.all_rows, *self.new)] if globs else []
+        def matching(paths: Iterable[str]) -> list[int]:
+            return [i for i, glob in enumerate(globs) if any(map(_options.selects(glob), paths))]
+        return matching(tensors), matching(self._paths)
 
     def settle(self, claims: Mapping[str, Any]) -> None:
         """Removes from ``unexpected``, and from what is put into empty mappings, what another rank's state names.
@@ -434,10 +443,11 @@ class Restoring:
         self._paths.add(path)
         return self._selects(path)
 
-    def is_of_others(self, selects: Selects) -> bool:
-        """Returns true if what is selected contains none of the state's tensors, but something else that the state
-        has."""
-        return not any(selects(row.path) for row in (*self._flat.all_rows, *self.new)) and any(map(selects, self._paths))
+    def is_of_others(self, globs: Sequence[str]) -> bool:
+        """Returns true if the globs match none of this rank's tensors, and each of them matches something else in its
+        state."""
+        of_tensors, of_others = self._matched(globs)
+        return not of_tensors and len(of_others) == len(globs)
 
     def _may_lack(self, keys: Trail) -> bool:
         """Steps of other programs have no optimizer options: the state's options are kept."""
