@@ -302,5 +302,15 @@ def newest_of_a_moved_store(group, directory):
         return raised, store.newest()
 
 
+def newest_of_a_large_number(group, directory):
+    """Returns the newest step of a directory with a folder of a step that no signed word of 64 bits holds."""
+    with libdcp.Store(directory, group=group) as store:
+        store.save(1, {"w": np.ones(2)})
+        if group.rank() == 0:
+            os.mkdir(f"{directory}/step-9999999999999999999")
+        dist.barrier(group)
+        return store.newest()
+
+
 def load_alone(group, directory):
     return said(lambda: libdcp.load(directory, {"w": np.ones(2)}, group=group))

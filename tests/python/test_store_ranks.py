@@ -290,6 +290,10 @@ class Test(unittest.TestCase):
             self.assertIn("was moved, removed or replaced", raised[1])
             self.assertEqual(newest, 1)
 
+    def test_the_newest_step_has_a_large_number(self):
+        found = pool.results(store_ranks.newest_of_a_large_number, [(self.dir / "run",)] * 2)
+        self.assertEqual(found, [9999999999999999999] * 2)
+
     def test_another_programs_checkpoint(self):
         (self.dir / ".metadata").touch()
         first, second = pool.results(store_ranks.load_alone, [(self.dir,)] * 2)

@@ -244,8 +244,8 @@ class Comm:
             raise failure.failure if isinstance(failure, EarlierFailure) else failure
         raise elsewhere
 
-    def first(self, number: int, rank: int = 0) -> int:
-        """Sends the number of rank 0, or of ``rank``, to all ranks. Collective."""
+    def first(self, number: int, rank: int) -> int:
+        """Sends a rank's number, of 64 bits with a sign, to all ranks. Collective."""
         words = np.array([number], np.int64)
         if self._key:
             self._broadcast(words.view(np.uint8), rank)
@@ -264,7 +264,7 @@ class Comm:
         return data.tobytes().decode("utf-8", "replace")
 
     def numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Sends rank 0's numbers to all ranks. Collective."""
+        """Sends rank 0's numbers, of any size, to all ranks. Collective."""
         return [int(word) for word in self.text(f"numbers {' '.join(map(str, numbers))}", 0).split()[1:]]
 
     def told(self, failure: BaseException | None, rank: int) -> tuple[str, Status]:

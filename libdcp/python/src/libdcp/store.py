@@ -448,7 +448,7 @@ class Store:
                 return max(self._backend.steps(), default=None)
             backend, comm = self._backend, self._comm
             found = attempted(comm, lambda: -1 if comm.rank else max(backend.steps(), default=-1))
-            found = comm.first(found)
+            found, = comm.numbers([found])
             return None if found < 0 else found
 
     def path(self, step: int) -> str:
