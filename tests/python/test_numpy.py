@@ -226,6 +226,19 @@ class Test(unittest.TestCase):
                         store.save_async(step, state, copy=copy).result()
                 self.assertEqual(store.steps(), saved)
 
+    def test_a_reshaped_array_of_a_declared_state_is_not_loaded_into(self):
+        def new_shape(array): array.shape = (4, 3)
+        def new_type(array): array.dtype = np.int64
+        with libdcp.Store(self.dir) as store:
+            store.save(1, {"a": np.ones((3, 4))})
+            for change in (new_shape, new_type):
+                array = np.zeros((3, 4))
+                declared = store.declare({"a": array})
+                change(array)
+                with self.subTest(change.__name__), self.assertRaisesRegex(ValueError, "'a'.* another shape, type or strides"):
+                    store.load(declared)
+                self.assertFalse(array.any())
+
     def test_an_array_of_a_declared_state_is_not_resized(self):
         """It would get other memory, and the save would read the old one."""
         array = np.ones(12)

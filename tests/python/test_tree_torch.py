@@ -209,6 +209,23 @@ class Test(unittest.TestCase):
         whole = left_with(6, torch.ones(8)[2:6])  # it has all of its elements
         libdcp.save(self.dir, 1, {"model": {"w": whole}})
 
+    def test_a_declared_tensor_that_has_changed_is_not_loaded_into(self):
+        """The load would write into its old memory, or in the order of its old shape."""
+        changes = {"other memory": [lambda t: setattr(t, "data", t.data.clone())],
+                   "another shape, type or strides": [lambda t: t.t_(), lambda t: t.resize_(3, 2), lambda t: setattr(
+                       t, "data", t.data.view(torch.int32))]}
+        with libdcp.Store(self.dir) as store:
+            store.save(1, {"w": torch.ones(2, 3)})
+            for said, change in ((said, change) for said, found in changes.items() for change in found):
+                weight = torch.zeros(2, 3)
+                declared = store.declare({"w": weight})
+                store.load(declared)
+                self.assertEqual(weight.sum(), 6)
+                change(weight.zero_())
+                with self.assertRaisesRegex(ValueError, f"^state\\['w'\\] has {said} than when the state was declared"):
+                    store.load(declared)
+                self.assertEqual(weight.count_nonzero(), 0)
+
     def test_new_tensors_do_not_follow_the_default_device(self):
         saved = {"list": [torch.ones(3)], "each": libdcp.PerRank(torch.ones(2)), "part": Part({"t": torch.ones(4)})}
         libdcp.save(self.dir, 1, saved)

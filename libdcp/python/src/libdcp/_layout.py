@@ -260,7 +260,7 @@ class Layout:
                 own.value.refresh(own.part.array, own.name)
 
     def refuse_moved(self) -> None:
-        """Called before a save.
+        """Called before a save, and before a load into a declared state.
 
         Raises:
             ValueError: a tensor that must keep its address has moved since the state was declared, or was found

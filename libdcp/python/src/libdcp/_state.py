@@ -98,10 +98,17 @@ class State:
 
     def as_stored(self, stored: Lookup) -> State:
         """The state for a load: this one; or, if ranks have something separately or the checkpoint may lack tensors, a
-        new one with the checkpoint's rows, and without those tensors that a load then sets in another way."""
+        new one with the checkpoint's rows, and without those tensors that a load then sets in another way.
+
+        Raises:
+            ValueError: a tensor has other memory, or another form, than when the state was declared, so the load would
+                write elsewhere, or in another order.
+        """
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
             return self.anew(stored)
         self.renew()
+        self.layout.look_for_reshaped(False)
+        self.layout.refuse_moved()
         return self
 
     def anew(self, stored: Lookup) -> State:
