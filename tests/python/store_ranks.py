@@ -178,6 +178,26 @@ def lost_with_collective_state(group, directory, hears, how, is_declared):
     return raised
 
 
+def with_a_state_declared_alone(group, directory, is_async):
+    """Saves, and loads, a state that a store of this process has declared. Returns the row that was loaded, whether
+    the load restored it, and what the loader got."""
+    rank = group.rank()
+    row, loader = np.full(3, rank + 0.5), Sampler([])
+    loader.state_dict = lambda: {"samples": loader.samples}
+    loader.load_state_dict = lambda state: setattr(loader, "samples", state["samples"])
+    loader.samples = 10 + rank
+    each = libdcp.PerRank(row)
+    with libdcp.Store(directory / f"own-{rank}", group=dist.new_subgroups(1)[0]) as alone:
+        declared = alone.declare({"row": each, "data": {"loader": libdcp.Loader(loader)}})
+    with libdcp.Store(directory / "run", group=group) as store:
+        for step in (1, 2):
+            row += step
+            store.save_async(step, declared).wait() if is_async else store.save(step, declared)
+        row[:], loader.samples = 0, 0
+        store.load(declared)
+    return row.tolist(), each.loaded, loader.samples
+
+
 def save_columns(group, directory, whole):
     """Saves each rank's part of the columns, as one shard per rank."""
     rank, width = group.rank(), whole.shape[1] // group.size()

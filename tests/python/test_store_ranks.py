@@ -261,6 +261,15 @@ class Test(unittest.TestCase):
                     self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
                 self.assertEqual(libdcp.read(run)["sampler"], {"ranks": 2})
 
+    def test_a_state_that_another_group_has_declared(self):
+        """Each rank's rows are its own in the group of the call."""
+        for is_async in (False, True):
+            with self.subTest(is_async=is_async):
+                directory = self.dir / str(is_async)
+                directory.mkdir()
+                found = pool.results(store_ranks.with_a_state_declared_alone, [(directory, is_async)] * 3)
+                self.assertEqual(found, [([rank + 3.5] * 3, True, 10 + rank) for rank in range(3)])
+
     def test_proof_of_columns(self):
         """The tables contain no checksum of the whole tensor."""
         whole = np.arange(24, dtype=np.float32).reshape(4, 6)

@@ -42,6 +42,8 @@ _NO_STATE = ": a state is needed"  # the library's message about a rank that pas
 def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) -> State:
     if not isinstance(state, State):
         return State(state, comm.rank, comm.size, stored)
+    if not state.is_of(comm.rank, comm.size):  # its rows are those of other ranks
+        return State(state.given, comm.rank, comm.size, stored)
     return state.as_stored(stored) if stored else state
 
 

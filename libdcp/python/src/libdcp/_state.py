@@ -59,6 +59,11 @@ class State:
         """The caller's mapping."""
         return self._given
 
+    def is_of(self, rank: int, size: int) -> bool:
+        """Returns true if the state was made for this rank of so many ranks: what each rank has separately depends on
+        both."""
+        return (rank, size) == (self._rank, self._size)
+
     @property
     def handle(self) -> c.c_void_p:
         return self.layout.handle
