@@ -7,9 +7,13 @@ import threading
 import time
 import traceback
 
+from unittest import mock
+
 import numpy as np
+import torch.distributed as dist
 
 import libdcp
+import libdcp.hf
 from libdcp import _groups
 
 from test_signals import Moment
@@ -64,6 +68,77 @@ def prepared_late(group, directory, who):
         end = told(lambda: store.save(1, {"model": Slow(state_of(group))}))
         store.save(2, state_of(group))
         return end if end[0] == "Error" else end[0], store.steps()
+
+
+class Together:
+    """An object whose functions need all ranks. On this rank, Ctrl-C interrupts the function of that name, once."""
+
+    def __init__(self, group, name=""):
+        self._group, self.name = group, name
+
+    def _call(self, name):
+        if self.name == name:
+            self.name = ""
+            os.kill(os.getpid(), signal.SIGINT)
+        dist.barrier(self._group)
+
+    def state_dict(self):
+        self._call("state_dict")
+        return {"samples": 1}
+
+    def load_state_dict(self, state):
+        self._call("load_state_dict")
+
+
+def collective_objects(group, directory, who):
+    """Ctrl-C while the state's objects are asked for their state, or get it, which needs all ranks; or just before."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    directory.mkdir(exist_ok=True)
+    header = b'{"w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}}'
+    file = directory / f"{group.rank()}.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(24))
+    hits = group.rank() == who
+    settle = libdcp.Store._settle_again
+
+    def interrupted_before(store, earlier):
+        if hits:
+            os.kill(os.getpid(), signal.SIGINT)
+        return settle(store, earlier)
+
+    def state(name, place="a"):
+        of = {"a": Together(group), "b": Together(group), "loader": Together(group)}
+        of[place].name = name if hits else ""
+        return {"w": np.ones(3), **of, "loader": libdcp.Loader(of["loader"])}
+
+    def before(call):
+        with mock.patch.object(libdcp.Store, "_settle_again", interrupted_before):
+            call()
+
+    def declared(store, name):
+        given = state("")
+        made = store.declare(given)
+        given["a"].name = name if hits else ""
+        return made
+
+    def named(name):
+        return {"w": np.zeros(3), "a": Together(group, name if hits else ""), "b": Together(group)}
+    with libdcp.Store(directory / "run", group=group) as store:
+        store.save(1, state(""))
+        calls = [lambda: before(lambda: store.save(2, state(""))),
+                 lambda: before(lambda: store.save(2, declared(store, ""))),
+                 lambda: store.save(2, state("state_dict")), lambda: store.save(2, declared(store, "state_dict")),
+                 lambda: store.save_async(2, state("state_dict")).wait(),
+                 lambda: store.save(2, state("state_dict", "loader")),
+                 lambda: libdcp.prove(state("state_dict"), group=group)]
+        for name in ("state_dict", "load_state_dict"):
+            calls += [lambda name=name: store.load(state(name)), lambda name=name: store.load(declared(store, name)),
+                      lambda name=name: libdcp.load(directory / "run", state(name), group=group),
+                      lambda name=name: libdcp.hf.load(file, named(name), group=group)]
+        calls.append(lambda: store.load(state("load_state_dict", "loader")))
+        ends = [told(call) for call in calls]
+        steps = store.steps()
+        store.save(2, state(""))
+    return [end[0] if end[0] == "KeyboardInterrupt" else end for end in ends], steps
 
 
 def failing_group(group, directory, who):

@@ -2,6 +2,7 @@
 the store remains usable. An exception within the group is raised on the rank on which it occurs."""
 
 import os
+import pathlib
 import tempfile
 import unittest
 
@@ -38,6 +39,13 @@ class Test(unittest.TestCase):
     def test_before_the_ranks_meet(self):
         answers = self.pool.results(signal_ranks.prepared_late, [(self.dir, 1)] * RANKS)
         self.assertEqual(answers, [("KeyboardInterrupt" if rank == 1 else ("Error", 1, "CANCELLED"), [2]) for rank in range(RANKS)])
+
+    def test_objects_that_need_all_ranks(self):
+        """No rank waits in an object's collective for the one that was interrupted."""
+        answers = self.pool.results(signal_ranks.collective_objects, [(pathlib.Path(self.dir), 1)] * RANKS)
+        for rank, (ends, steps) in enumerate(answers):
+            self.assertEqual(ends, ["KeyboardInterrupt" if rank == 1 else ("Error", 1, "CANCELLED")] * 16)
+            self.assertEqual(steps, [1])
 
     def test_an_exception_of_the_group(self):
         answers = self.pool.results(signal_ranks.failing_group, [(self.dir, 1)] * 2)

@@ -63,7 +63,7 @@ class Prepared:
         self._earlier = EarlierFailure(earlier) if earlier is not None else None
         self.text = b"{}"
         self.missing: list[str] = []  # paths of tensors that a load tolerated as missing
-        self._state = self._try(lambda: _taken(comm, state, stored), None)
+        self._state = self._together(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
         self._is_copied = False  # the caller may change the memory that is saved
         self._is_released = False  # a background save has the state; from then on, the save reports failures
@@ -84,6 +84,18 @@ class Prepared:
                 return _signals.interruptible(function)
             except BaseException as e:
                 self.failures.note(e)
+        return otherwise
+
+    def _together(self, function: Callable[[], T], otherwise: T) -> T:
+        """Does the same for a function that calls functions of the program, such as an object's state_dict(), which may
+        be collective: if there are other ranks, it is called whatever this rank has to report, and no signal handler
+        interrupts it. Otherwise the other ranks would wait for this one."""
+        if self._comm.size == 1:
+            return self._try(function, otherwise)
+        try:
+            return function()
+        except BaseException as e:
+            self.failures.note(e)
         return otherwise
 
     @property
@@ -139,7 +151,7 @@ class Prepared:
         apart = self._used_layout.apart(parts[0], self._comm.size) if self._used_layout else set()
         others = self._used_layout.named_by_others(parts[0]) if self._used_layout else set()
         if apart:
-            self._try(lambda: self._keep_apart(apart, rule is not None), None)
+            self._together(lambda: self._keep_apart(apart, rule is not None), None)
             self.unite(replicas)
         elif others:
             self._try(lambda: self._leave_to(others), None)
@@ -193,10 +205,11 @@ class Prepared:
 
     def save_options(self, json: Mapping[str, Any] | None, options: SaveKeywords) -> _capi.SaveOptions:
         """After this call, :attr:`text` is the JSON to save."""
+        self.refresh()
+
         def make() -> _capi.SaveOptions:
             _checked.checked("save", {"json": json}, _checked.SAVES)
             if self._state:
-                self._renew(self._state)
                 self._state.layout.refuse_reserved()
                 self._given = json
                 self.text, self._members = self._state.json(json)
@@ -240,7 +253,7 @@ class Prepared:
                 self._is_strict = options.get("strict", True)
                 self._begin_restoring(self._state, self._stored, frozenset())
                 self._state.layout.refuse_read_only(self._selects)
-        self._try(check, None)
+        self._together(check, None)
         try:
             self._options = _options.load_options(self.failures, options, self.missing)
             if self._restoring and self._is_part and self._restoring.is_of_others(self._globs):
@@ -328,14 +341,14 @@ class Prepared:
         """Called before the state is read."""
         if self._state:
             state = self._state
-            self._try(lambda: self._renew(state), None)
+            self._together(lambda: self._renew(state), None)
 
     def restore(self, comm: Comm, is_loaded: Callable[[str], bool]) -> None:
         """Called after a load. Succeeds, or fails, on all ranks."""
         if self._state and self._restoring:
             layout, restoring = self._state.layout, self._restoring
-            self._try(lambda: layout.restore(is_loaded), None)
-            self._try(lambda: of_program(restoring.put), None)
+            self._together(lambda: layout.restore(is_loaded), None)
+            self._together(lambda: of_program(restoring.put), None)
         comm.agree(self.failures.first)
 
     def release(self) -> tuple[Layout, bool]:

@@ -338,13 +338,22 @@ class Comm:
                 used.group.close()
 
 
-def attempted(comm: Comm, function: Callable[[], T]) -> T:
+def attempted(comm: Comm, function: Callable[[], T], *, may_be_collective: bool = False) -> T:
     """Returns the function's result on this rank, if no rank's function has raised an exception; otherwise fails on all
-    ranks, as :meth:`Comm.agree` does. Collective, and to be called inside a :class:`libdcp._signals.Shield`."""
+    ranks, as :meth:`Comm.agree` does. Collective, and to be called inside a :class:`libdcp._signals.Shield`.
+
+    Args:
+        may_be_collective: the function calls functions of the program that may need all ranks, so no signal handler
+            interrupts it if there are others.
+    """
     made: list[T] = []
     failure = None
     try:
-        made.append(_signals.interruptible(function))
+        if may_be_collective and comm.size > 1:
+            made.append(function())
+            failure = _signals.pending()
+        else:
+            made.append(_signals.interruptible(function))
     except BaseException as e:
         failure = e
     comm.agree(failure)

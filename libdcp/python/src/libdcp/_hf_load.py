@@ -182,12 +182,13 @@ def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, An
             closing.callback(folder.close)
             return folder, _config(path)
         folder, config = attempted(comm, opened)  # before state_dict() of the state's objects, which may be collective
-        loading = attempted(comm, lambda: _Loading(folder, config, path, state, cast))
+        loading = attempted(comm, lambda: _Loading(folder, config, path, state, cast), may_be_collective=True)
         part = _union.part_of(loading.told(), everywhere=True)
         comm.agree_on([part], 1, None)
         missing, unexpected = loading.use(part.value)
         attempted(comm, lambda: _refuse_differences(path, missing, unexpected) if strict else None)
         attempted(comm, loading.plan)
         attempted(comm, loading.fill)
-        attempted(comm, loading.give_back)  # once all ranks have read everything: load_state_dict() may be collective
+        # Once all ranks have read everything, since load_state_dict() may be collective, too.
+        attempted(comm, loading.give_back, may_be_collective=True)
         return Loaded({"model": loading.config} if loading.config else {}, missing, unexpected)
