@@ -8,7 +8,9 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
+from unittest import mock
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 from torch_ranks import local, make_model, numbers, tensors
 
 import libdcp
+from libdcp._groups import TorchGroup
 from libdcp.dcp import Reader, Writer
 
 OBJECTS = {"epoch": 3, "name": "a \u00fc", "rates": [0.1, 0.2], "betas": (0.5, 0.9), "none": None,
@@ -307,6 +310,50 @@ def groups_of_some(directory):
     dist.barrier(group=dist.new_group())
 
 
+def groups_at_once(directory):
+    """Two threads save and load, each with a group of its own; the ranks' threads make their groups in other orders."""
+    pairs = {name: dist.new_group() for name in "ab"}
+    real = TorchGroup._count
+
+    def at_once(call):
+        counted, found = threading.Event(), {}
+
+        def count(group, name):
+            is_first = (threading.current_thread() is threading.main_thread()) == (dist.get_rank() == 0)
+            if not is_first:
+                assert counted.wait(60)
+            made = real(group, name)
+            if is_first:
+                counted.set()
+            return made
+
+        def work(name):
+            found[name] = call(name)
+        with mock.patch.object(TorchGroup, "_count", count):
+            thread = threading.Thread(target=work, args=("a",))
+            thread.start()
+            work("b")
+            thread.join()
+        return found
+
+    def save(name, use_collectives):
+        state = {"m": {name: torch.ones(4), "rank": torch.full((2,), ord(name))}}
+        dcp.save(state, storage_writer=Writer(f"{directory}/{name}", step=use_collectives), process_group=pairs[name],
+                 use_collectives=use_collectives)
+        return True
+
+    def load(name):
+        state = {"m": {name: torch.zeros(4), "rank": torch.zeros(2, dtype=torch.int64)}}
+        dcp.load(state, storage_reader=Reader(f"{directory}/{name}"), process_group=pairs[name])
+        return state["m"][name].tolist(), state["m"]["rank"].tolist()
+    for use_collectives in (0, 1):
+        assert at_once(lambda name: save(name, use_collectives)) == {"a": True, "b": True}
+        for name in "ab":
+            with libdcp.Checkpoint(f"{directory}/{name}") as checkpoint:
+                assert list(checkpoint) == [f"/m/{name}", "/m/rank"], list(checkpoint)
+    assert at_once(load) == {name: ([1.0] * 4, [ord(name)] * 2) for name in "ab"}
+
+
 def asynchronous(directory):
     """Saves by a thread, and by a process, to which writer and planner are sent."""
     group = dist.new_group()
@@ -405,7 +452,7 @@ def damage(path):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"storage": storage, "groups_of_some": groups_of_some, "asynchronous": asynchronous, "failures": failures,
-     "killed": killed}[sys.argv[1]](sys.argv[2])
+    {"storage": storage, "groups_of_some": groups_of_some, "groups_at_once": groups_at_once, "asynchronous": asynchronous,
+     "failures": failures, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

@@ -50,6 +50,9 @@ class Test(unittest.TestCase):
     def test_groups_of_some(self):
         self.run_ranks(3, "groups_of_some", "groups")
 
+    def test_groups_at_once(self):
+        self.run_ranks(2, "groups_at_once", "at_once")
+
     def test_asynchronous(self):
         self.run_ranks(2, "asynchronous", "asynchronous")
 

@@ -32,9 +32,20 @@ def give_ranks(plans: Sequence[Plan]) -> list[Plan]:
     return [dataclasses.replace(plan, storage_data=ranks) for plan in plans]
 
 
-def group_of(ranks: Sequence[int]) -> Ranks:
-    """A group of these ranks; collective over them."""
-    return TorchGroup(ranks) if len(ranks) > 1 else Alone()
+def group_of(ranks: Sequence[int], wrapper: Any) -> Ranks:
+    """A group of these ranks; collective over them. Threads may make groups of the same ranks at the same time if
+    torch's groups, for which they do that, are different ones.
+
+    Args:
+        wrapper: torch's _DistWrapper, or None if it was not found: then the default group's name is used.
+    """
+    return TorchGroup(ranks, name=_name_of(wrapper)) if len(ranks) > 1 else Alone()
+
+
+def _name_of(wrapper: Any) -> str:
+    """The name of torch's group; empty for the default one."""
+    group = getattr(wrapper, "group", None)
+    return "" if group is None else str(group.group_name)
 
 
 def group_without_plans(wrapper: Any) -> Ranks:
@@ -45,4 +56,4 @@ def group_without_plans(wrapper: Any) -> Ranks:
     """
     if not dist.is_available() or not dist.is_initialized() or not getattr(wrapper, "use_dist", True):
         return Alone()
-    return group_of(dist.get_process_group_ranks(getattr(wrapper, "group", None) or dist.group.WORLD))
+    return group_of(dist.get_process_group_ranks(getattr(wrapper, "group", None) or dist.group.WORLD), wrapper)

@@ -50,6 +50,7 @@ class Reader(StorageReader):
         self._stored: Stored | None = None
         self._failure: Error | None = None
         self._plans_itself = False
+        self._wrapper: Any = None  # torch's, of this load
 
     @property
     def checkpoint_id(self) -> str:
@@ -85,6 +86,7 @@ class Reader(StorageReader):
         if failure is not None:
             raise failure
         self._plans_itself = loads_by_default(variable_of_torch("planner"))
+        self._wrapper = variable_of_torch("distW")
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         assert self._checkpoint is not None
@@ -101,8 +103,9 @@ class Reader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         assert self._checkpoint is not None and self._stored is not None
         load = _Load(self._stored)
+        wrapper, self._wrapper = self._wrapper, None
         try:
-            with closing(_dcp_ranks.group_of(plan.storage_data)) as group, working(group) as comm:
+            with closing(_dcp_ranks.group_of(plan.storage_data, wrapper)) as group, working(group) as comm:
                 attempted(comm, lambda: load.collect(plan, planner))
                 whole = _dcp_state.by_path(load.tensors)
                 if not comm.all(not whole):

@@ -58,7 +58,8 @@ class Writer(StorageWriter):
         self._json = dict(json or {})
         self._options = options
         self._plans_itself = False
-        self._wrapper: Any = None  # torch's, for a save without collectives
+        self._has_plans = True  # false for a save without collectives
+        self._wrapper: Any = None  # torch's, of this save
         self._written = ""
         self.report: Report | None = None
 
@@ -82,7 +83,8 @@ class Writer(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._plans_itself = saves_by_default(variable_of_torch("planner"))
-        self._wrapper = None if kwargs.get("use_collectives", True) else (variable_of_torch("distW"),)
+        self._has_plans = bool(kwargs.get("use_collectives", True))
+        self._wrapper = variable_of_torch("distW")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         rank = _dcp_ranks.own_rank()
@@ -97,8 +99,8 @@ class Writer(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         wrapper, self._wrapper = self._wrapper, None
         with _signals.Shield():
-            with closing(_dcp_ranks.group_without_plans(*wrapper) if wrapper else
-                         _dcp_ranks.group_of(plan.storage_data)) as group:
+            with closing(_dcp_ranks.group_of(plan.storage_data, wrapper) if self._has_plans else
+                         _dcp_ranks.group_without_plans(wrapper)) as group:
                 with working(group) as comm:
                     state, inside = attempted(comm, lambda: self._of_plan(plan, planner))
                 added = {_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {}
