@@ -1,6 +1,7 @@
 """Runs dcp_ranks.py under torchrun: the storage for torch.distributed.checkpoint, on several ranks with gloo."""
 
 import dataclasses
+import os
 import pathlib
 import pickle
 import pprint
@@ -75,7 +76,7 @@ class Test(unittest.TestCase):
                 (lambda: Writer(f"{here}/b", step=8), None, "b/step-00000008"),
                 (lambda: Writer(f"{here}/c"), "step_9", "c/step-00000009"),
                 (lambda: Writer(f"{here}/c"), 10, "c/step-00000010"),
-                (lambda: Writer(f"{here}/c"), f"{here}/d/run.step=11", "d/step-00000011"),
+                (lambda: Writer(f"{here}/c"), f"{here}/d/step=11", "d/step-00000011"),
                 (lambda: Writer(f"{here}/c"), f"{here}/e12", "e12/step-00000000"),
                 (lambda: Writer(f"{here}/e12"), None, "e12/step-00000001")):
             writer = make()
@@ -86,6 +87,22 @@ class Test(unittest.TestCase):
         self.assertEqual(state["x"].item(), 1)
         self.assertTrue(Reader.validate_checkpoint_id(f"{here}/c/step-10"))
         self.assertFalse(Reader.validate_checkpoint_id(f"{here}/c/step-99"))
+
+    def test_places_with_a_text_before_the_step(self):
+        """Such a path is a directory of its own, so no name means what was saved under another one."""
+        here = str(self.dir)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(here)
+        names = (f"{here}/model-step-100", f"{here}/ema-step-100", "ema.step=100", "global_step100")
+        for i, name in enumerate(names):
+            with self.subTest(name):
+                dcp.save({"x": torch.full((1,), float(i))}, storage_writer=Writer(here, replace=True), checkpoint_id=name)
+                self.assertFalse(Reader.validate_checkpoint_id(f"{here}/other-step-100"))
+        for i, name in enumerate(names):
+            with self.subTest(name):
+                state = {"x": torch.zeros(1)}
+                dcp.load(state, storage_reader=Reader(here), checkpoint_id=name)
+                self.assertEqual(state["x"].item(), i)
 
     def test_options(self):
         """The options of a store; wrong ones are reported immediately."""

@@ -10,7 +10,7 @@ from . import _checked, _paths
 from ._paths import Path
 from .store import step_path
 
-_STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
+_STEP = re.compile(r"step[-_=]?([0-9]{1,19})")  # without other text, which would not be in the step's folder
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ of :func:`libdcp.save`. For equal states, a :class:`Writer` and :func:`libdcp.sa
 is or contains an array, as a generator's state does: then the JSON of the :class:`Writer` also lists these arrays, in
 its member "torch". Objects that are not tensors go into the checkpoint's JSON; nothing is pickled.
 
-**Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
-``step-00000120``) means that step of the folder before it; a save always names it ``step-00000120``. Any other path is
-a directory of steps, in which a save writes the step after the newest one (the first is 0), and a load reads the newest
-one. A ``checkpoint_id`` is a path of the same form that replaces the adapter's own; one without a folder (``step-120``,
+**Where a step lies.** A path whose last name is ``step`` and a number (``checkpoints/step-120``, ``step_120``,
+``step=120``, ``step-00000120``) means that step of the folder before it; a save always names it ``step-00000120``. Any
+other path, such as ``checkpoints/ema-step-120``, is a directory of steps, in which a save writes the step after the
+newest one (the first is 0), and a load reads the newest one. A ``checkpoint_id`` is a path of the same form that replaces the adapter's own; one without a folder (``step-120``,
 ``120``) is a step in the adapter's directory.
 
 **Planning.** With torch's own planner, neither plans nor metadata are gathered on one rank: each rank returns an empty
