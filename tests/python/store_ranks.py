@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import libdcp
 from libdcp import _directory, _tiers
+from test_forks import end_of_child
 
 
 def said(call):
@@ -51,6 +52,15 @@ def load(group, directory, options, failures):
         if raised is None:
             store.save(loaded[0] + 1, state)
         return raised or (loaded[0], float(state["w"][0])), store.steps()
+
+
+def save_beside_children(group, directory):
+    """Returns how the children of rank 0 end, which close their copies of the store, or ask for its newest step."""
+    with libdcp.Store(directory, group=group) as store:
+        store.save(1, {"w": np.ones(3)})
+        ends = [end_of_child(call) for call in (store.close, store.newest) if dist.get_rank(group) == 0]
+        store.save(2, {"w": np.zeros(3)})
+    return ends, libdcp.steps(directory)
 
 
 class Failing:

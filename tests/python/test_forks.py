@@ -17,6 +17,7 @@ import libdcp
 
 CHILDREN = 40
 LIMIT_S = 60
+CALL_S = 20  # for a call that does not wait
 fork = multiprocessing.get_context("fork")
 
 
@@ -46,6 +47,22 @@ def use_store(store: libdcp.Store, state: dict) -> list[str]:
         except libdcp.Error as e:
             said.append(f"{e.status.name} {e}")
     return said
+
+
+def end_of_child(call) -> int:
+    """What waitpid says about a child that makes the call, and ends if libdcp refuses it."""
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CALL_S)
+        try:
+            call()
+        except libdcp.Error as e:
+            os._exit(0 if e.status == libdcp.Status.STATE else 1)
+        except BaseException:
+            os._exit(2)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
 
 
 def work(pipe, number, *args):
@@ -106,6 +123,23 @@ class Test(unittest.TestCase):
                     self.assertIn("STATE this process was forked from the one that opened the store", text)
                 saving.wait()
                 self.assertEqual(store.steps(), [1, 2, 3])
+
+    def test_a_child_waits_for_no_save_of_its_parent(self):
+        """The save has not begun when the process is forked, or its thread is working."""
+        for kind, declared in itertools.product(("directory", "list"), (True, False)):
+            with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
+                state = {"w": np.ones(300000)}
+                with libdcp.Store([libdcp.Tier(directory)] if kind == "list" else directory) as store:
+                    given = store.declare(state) if declared else state
+                    store.save_async(1, given).wait()
+                    for step, name in enumerate(("close", "wait", "result", "exception", "fence", "newest"), 2):
+                        with self.subTest(kind, declared=declared, name=name):
+                            state["w"][:] = step
+                            saving = store.save_async(step, given, copy=False)
+                            call = getattr(store if name in ("close", "newest") else saving, name)
+                            self.assertEqual(end_of_child(call), 0)
+                            saving.wait()
+                    self.assertEqual(store.steps(), list(range(1, 8)))
 
     def test_copies_are_refused(self):
         with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:

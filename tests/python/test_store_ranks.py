@@ -173,6 +173,10 @@ class Test(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([libdcp.steps(self.dir / str(i)) for i in range(4)], [[1]] * 4)
 
+    def test_children_of_a_rank(self):
+        found = pool.results(store_ranks.save_beside_children, [(self.dir / "run",)] * 2)
+        self.assertEqual(found, [([0, 0], [1, 2]), ([], [1, 2])])
+
     def test_ranks_that_open_a_list_and_a_directory(self):
         for ranks in (2, 3):
             places = [(self.dir / "one",)] + [([libdcp.Tier(self.dir / "one")],)] * (ranks - 1)

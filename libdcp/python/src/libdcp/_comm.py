@@ -6,6 +6,7 @@ import contextlib
 import ctypes as c
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -170,6 +171,7 @@ class Comm:
     def __init__(self, group: Any = None, *, alone: bool = False) -> None:
         found = None if alone else _groups.find(group)
         handle = c.c_void_p()
+        self._process = os.getpid()
         self._key = 0
         self._owns_group = found is not group
         self._failed: list[BaseException] = []  # raised by the group and its duplicates
@@ -185,6 +187,11 @@ class Comm:
         lib.comm_set_stop(handle, lib.stop_seldom, c.addressof(self._seldom))
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Returns false in a child of fork."""
+        return self._process == os.getpid()
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
@@ -328,10 +335,11 @@ class Comm:
             raise
 
     def close(self) -> None:
+        """In a child of fork, the group stays in memory: it has threads and connections of the parent's."""
         if self.handle:
             lib.comm_destroy(self.handle)
             self.handle = c.c_void_p()
-        if self._key:
+        if self._key and self.is_of_this_process:
             used = _used.pop(self._key)
             self._key = 0
             if self._owns_group:

@@ -16,6 +16,7 @@ from . import _capi, _locks, _options, _signals
 from ._options import Report
 from ._layout import Layout
 from ._state import State
+from .errors import Error, Status
 
 log = logging.getLogger("libdcp")
 
@@ -33,10 +34,12 @@ class Flight(Protocol):
 
 class _Beginning:
     """The flight, once it has begun, or the exception. Waiting uses a plain lock: if a signal handler's exception
-    arrives while a future's condition is being acquired, the condition stays held; a plain lock does not."""
+    arrives while a future's condition is being acquired, the condition stays held; a plain lock does not. In a child of
+    fork, nobody releases the lock: what had not begun by then never begins there."""
 
     def __init__(self) -> None:
         self.done = False
+        self._process = os.getpid()
         self._flight: Flight | None = None
         self._failure: BaseException | None = None
         self._latch = threading.Lock()
@@ -48,6 +51,10 @@ class _Beginning:
         self._latch.release()
 
     def exception(self) -> BaseException | None:
+        if self._process != os.getpid():
+            return self._failure if self.done else Error(
+                "this process was forked from the one that saves: only that process can wait for the save",
+                status=Status.STATE)
         with self._latch:
             return self._failure
 
@@ -172,6 +179,7 @@ class Saving(concurrent.futures.Future[Report]):
                  hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
                  close: Callable[[], None] | None = None, is_copied: bool = False) -> None:
         super().__init__()
+        self._condition = threading.Condition(_locks.lock())  # the future's own, which a child of fork may inherit held
         self._ends_alone = ends_alone
         self._begin = begin  # kept alive: it refers to the functions that the library calls
         self._saved = state

@@ -284,9 +284,7 @@ class Store:
     def _work(self) -> Iterator[BaseException | None]:
         """A context in which a call of the library can be made. First waits for the background save; calls on_published
         for the saved step, which the call may remove; and yields the save's failure if that was not reported yet."""
-        if not self._worker.is_of_this_process:
-            raise Error("this process was forked from the one that opened the store: each process must open its own stores",
-                        status=Status.STATE)
+        self._refuse_forked()
         with _signals.Shield():
             earlier = self._settle_and_report()
             with self._hold():
@@ -296,6 +294,11 @@ class Store:
                     yield earlier
                 finally:
                     self._working = 0
+
+    def _refuse_forked(self) -> None:
+        if not self._comm.is_of_this_process:
+            raise Error("this process was forked from the one that opened the store: each process must open its own stores",
+                        status=Status.STATE)
 
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Examines a state's tensors once, for many saves of the same memory: pass the result instead of the state. Not
@@ -434,11 +437,15 @@ class Store:
         self._check_open()
         if isinstance(self._backend, Directory):
             return self._backend.steps()
+        if self._comm.size > 1:
+            self._refuse_forked()
         with self._hold():
             return self._backend.steps()
 
     def newest(self) -> int | None:
         """The newest complete step, the same on all ranks; None if there is none."""
+        if self._comm.size > 1:
+            self._refuse_forked()
         with self._hold():
             self._check_open()
             saving = self._saving
