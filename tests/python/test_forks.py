@@ -9,6 +9,7 @@ import pickle
 import signal
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -140,6 +141,34 @@ class Test(unittest.TestCase):
                             self.assertEqual(end_of_child(call), 0)
                             saving.wait()
                     self.assertEqual(store.steps(), list(range(1, 8)))
+
+    def test_signals_in_a_child_that_begins_during_a_call(self):
+        """The exceptions of its handlers are its own, whichever thread has forked it."""
+        def stop(*_signal):
+            raise SystemExit(7)
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
+        for kind in ("on_published", "thread"):
+            with self.subTest(kind), tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
+                ours, theirs = fork.Pipe()
+                child = fork.Process(target=lambda: (theirs.send(0), time.sleep(CALL_S)))
+
+                def start(*_arguments):
+                    if child.pid is None:
+                        child.start()
+
+                def start_beside(*_bytes):
+                    beside = threading.Thread(target=start)
+                    beside.start()
+                    beside.join()
+                on_published, progress = (start, None) if kind == "on_published" else (None, start_beside)
+                with libdcp.Store([libdcp.Tier(directory)], on_published=on_published) as store:
+                    store.save_async(1, {"w": np.ones(3)}).wait()
+                    store.save(2, {"w": np.zeros(3)}, progress=progress)
+                    self.assertTrue(ours.poll(LIMIT_S))
+                    child.terminate()
+                    child.join()
+                    self.assertEqual(child.exitcode, 7)
+                self.assertEqual(libdcp.steps(directory), [1, 2])
 
     def test_copies_are_refused(self):
         with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:

@@ -9,6 +9,7 @@ requested to give up, on all ranks, and the exception is raised after it has ret
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 import threading
@@ -126,6 +127,22 @@ class Shield:
         for number, handler in self._handlers:
             if _signal.getsignal(number) is handler:
                 _signal.signal(number, handler.original)
+
+
+def _lower() -> None:
+    """In a child of fork: the call that has the shield up belongs to the parent, and never ends here."""
+    global _up
+    shield, _up = _up, None
+    if shield is not None:
+        shield.is_up = False
+        shield.ignore_again()
+    for number in _NUMBERS:
+        found = _signal.getsignal(number)
+        if isinstance(found, _Handler):
+            _signal.signal(number, found.original)
+
+
+os.register_at_fork(after_in_child=_lower)
 
 
 def pending() -> BaseException | None:
