@@ -156,6 +156,32 @@ class Test(unittest.TestCase):
             os.kill(os.getpid(), signal.SIGTERM)
             self.assertEqual(store.steps(), [5])
 
+    def test_a_handler_that_closes_the_store_while_a_save_in_flight_is_waited_for(self):
+        """With freed memory that is overwritten."""
+        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
+        for kind, call in itertools.product(("list", "directory"), ("save", "close", "fence")):
+            with self.subTest(kind, call=call):
+                done = subprocess.run([sys.executable, __file__, "closing", f"{self.dir}/{kind}-{call}", kind, call],
+                                      env=environment, timeout=LIMIT_S, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+
+    def test_a_handler_that_saves_while_a_save_in_flight_is_waited_for(self):
+        """The save in flight fails, and its own caller learns of that."""
+        gate = threading.Event()
+
+        def handler(*_signal):
+            os.rename(self.dir + "/a", self.dir + "/moved")
+            gate.set()
+            store.save(2, self.state)
+        signal.signal(signal.SIGINT, handler)
+        with libdcp.Store([libdcp.Tier(self.dir + "/a"), libdcp.Tier(self.dir + "/b", every=2)]) as store:
+            saving = store.save_async(1, self.state, progress=lambda *_: gate.wait(LIMIT_S))
+            self.signal_once_main_waits()
+            with self.assertLogs("libdcp"), self.assertRaisesRegex(libdcp.Error, "step 1 was not saved: .* was saved"):
+                store.save(4, self.state)
+            self.assertIsInstance(saving.exception(), libdcp.Error)
+            self.assertEqual(libdcp.steps(self.dir + "/b"), [2, 4])
+
     def test_a_handler_that_is_set_meanwhile(self):
         def first(*_signal):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -408,6 +434,31 @@ class Test(unittest.TestCase):
             self.assertEqual(done.returncode, 0, f"DCP_SEED={SEED}: {done.stdout[-3000:]}{done.stderr[-6000:]}")
 
 
+def closing(directory, kind, call):
+    """A handler closes the store whose save in flight the main thread waits for in the call."""
+    gate, closed = threading.Event(), []
+
+    def handler(*_signal):
+        gate.set()
+        store.close()
+        closed.append(True)
+    signal.signal(signal.SIGTERM, handler)
+    faulthandler.enable()
+    store = libdcp.Store([libdcp.Tier(f"{directory}/{i}") for i in range(2)] if kind == "list" else directory)
+    state = {"w": np.ones(1000000)}
+    saving = store.save_async(1, state, copy=False, progress=lambda *_: gate.wait(LIMIT_S))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    if call == "save":
+        try:
+            store.save(2, state)
+        except ValueError as e:
+            assert str(e) == "the store is closed"
+    else:
+        getattr(store, call)()
+    assert closed and saving.exception() is None
+    assert libdcp.steps(directory + "/0" if kind == "list" else directory) == [1]
+
+
 def rounds(directory, seed, layout):
     """Signals at random moments of random calls, in a separate process, so that a hang ends only that process."""
     chance, come = random.Random(seed), []
@@ -482,5 +533,7 @@ def rounds(directory, seed, layout):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rounds"]:
         rounds(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    elif sys.argv[1:2] == ["closing"]:
+        closing(*sys.argv[2:])
     else:
         unittest.main()

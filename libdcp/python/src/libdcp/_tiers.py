@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import os
 import re
@@ -84,19 +85,27 @@ def _filled_in(path: str, rank: int) -> str:
     return re.sub(r"\{([^}]*)\}", value, path)
 
 
+Inside = Callable[[], contextlib.AbstractContextManager[None]]
+
+
 class _OlderStep(Error):
     """The newest step is damaged, and no older one may be used."""
 
 
 class _Flight:
-    def __init__(self, comm: Comm, tiers: c.c_void_p, failures: _options.Failures) -> None:
+    """A save in the background. Unless a thread does its work, a fence or a wait does, and signal handlers then run
+    inside the library."""
+
+    def __init__(self, comm: Comm, tiers: c.c_void_p, failures: _options.Failures, inside: Inside) -> None:
         self._comm = comm
         self._tiers = tiers
         self._failures = failures
+        self._inside = inside
 
     def fence(self) -> None:
-        while not lib.tiers_fence_within(self._tiers, _signals.ASK_S) and _signals.pending() is None:
-            pass
+        with self._inside() if self.progress() < 0 else contextlib.nullcontext():
+            while not lib.tiers_fence_within(self._tiers, _signals.ASK_S) and _signals.pending() is None:
+                pass  # unless it is inside, a handler may close the list here
 
     def progress(self) -> int:
         return int(lib.tiers_is_done(self._tiers))
@@ -106,7 +115,8 @@ class _Flight:
 
     def wait(self, report: _capi.ReportStruct) -> None:
         try:
-            lib.tiers_wait(self._tiers, report)
+            with self._inside():
+                lib.tiers_wait(self._tiers, report)
         except Error as e:
             raise self._comm.cause(e) from None
 
@@ -117,11 +127,12 @@ class Tiers:
     ends_alone = False  # a wait changes what is due next, which must be the same on all ranks, so no thread may wait
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool,
-                 on_filled: Callable[[int, str], None]) -> None:
+                 on_filled: Callable[[int, str], None], inside: Inside) -> None:
         """Opens the stores.
 
         Args:
             on_filled: called, inside the library, with a step and its folder once a store was filled with it.
+            inside: returns a context for calls of the library; meanwhile, signal handlers cannot use the list.
         """
         self._comm = comm
 
@@ -134,6 +145,7 @@ class Tiers:
         self._given, self._folder = tiers, _paths.here()
         self._handle = c.c_void_p()
         self._on_filled = on_filled
+        self._inside = inside
         self._filled = _capi.FILLED(self._note_filled)  # kept alive
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      on_filled=self._filled, loads_only=True)
@@ -174,7 +186,7 @@ class Tiers:
         prepared.failures.follow_cancel(options)
         prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle, prepared.text,
                       options)
-        return _Flight(self._comm, self._handle, prepared.failures)
+        return _Flight(self._comm, self._handle, prepared.failures, self._inside)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
         """Loads a step.
@@ -257,4 +269,4 @@ class Tiers:
 
     def close(self) -> None:
         lib.tiers_close(self._handle)
-        self._handle = c.c_void_p()  # a thread that has ended a save may still ask for its folders
+        self._handle.value = None  # a flight, or a thread that has ended a save, may still use the object

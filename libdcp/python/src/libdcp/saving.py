@@ -337,6 +337,11 @@ class Saving(concurrent.futures.Future[Report]):
         else:
             self.result()
 
+    def refuse_interrupted(self) -> None:
+        """Called before this thread waits for the end, which may be what its signal handler has interrupted."""
+        if self._finisher == threading.get_ident() and not self.done():
+            raise RuntimeError("a signal's handler waits for a save whose end it has interrupted")
+
     def _is_alive(self) -> bool:
         """Returns true if there is a flight, now or once it has begun."""
         return not self._freed and self._begun.exception() is None
@@ -381,13 +386,13 @@ class Saving(concurrent.futures.Future[Report]):
                 self.cancel()  # a call of the store that must end soon waits for this save
             time.sleep(0.001)
         if self._freed:
-            self._refuse_interrupted()
+            self.refuse_interrupted()
             return
         with _signals.Shield():  # otherwise a signal could arrive between the end and its report
             report = _capi.ReportStruct()
             with self._turn(), self._ending:
                 if self._freed:
-                    self._refuse_interrupted()
+                    self.refuse_interrupted()
                     return
                 failure = self._end(report)
             self._close_quietly()  # outside of the lock, which a fence may acquire once its thread has the store
@@ -404,10 +409,6 @@ class Saving(concurrent.futures.Future[Report]):
                 close()
             except BaseException as e:
                 log.error("the store of an asynchronous save could not be closed: %s", e)
-
-    def _refuse_interrupted(self) -> None:
-        if self._finisher == threading.get_ident() and not self.done():
-            raise RuntimeError("a signal's handler waits for a save whose end it has interrupted")
 
     def _end(self, report: _capi.ReportStruct) -> BaseException | None:
         failure = None

@@ -190,7 +190,7 @@ class Store:
         self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
         if is_list:
             return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"],
-                         self._published.note)
+                         self._published.note, self._inside)
         self._comm.warn_of_paths(place)
         return Directory(self._comm, place, **options)
 
@@ -289,11 +289,17 @@ class Store:
             earlier = self._settle_and_report()
             with self._hold():
                 earlier = self._settle_again(earlier)
-                self._working = threading.get_ident()
-                try:
+                with self._inside():
                     yield earlier
-                finally:
-                    self._working = 0
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        """A context in which this thread, which has the store, calls the library: no signal handler can use the store."""
+        outer, self._working = self._working, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._working = outer
 
     def _refuse_forked(self) -> None:
         if not self._comm.is_of_this_process:
@@ -512,16 +518,19 @@ class Store:
     def _settle(self) -> BaseException | None:
         """Waits for the background save. Returns a failure that this rank has not reported yet, instead of raising it:
         other ranks may already have reported the failure to their programs, and would then wait in vain for this rank
-        in the collective call that follows."""
+        in the collective call that follows. A signal handler that uses the store meanwhile ends the save here, too."""
         self._check_open()
-        saving, self._saving = self._saving, None
+        saving = self._saving
         if saving is None:
             return None
+        saving.refuse_interrupted()
         try:
             saving.settle()
         except BaseException as e:
             return e
         finally:
+            if self._saving is saving:  # otherwise a handler has begun another one, or has closed the store
+                self._saving = None
             if saving.has_failed:
                 self._laid_out = None
         return None
@@ -536,6 +545,8 @@ class Store:
 
     def _settle_again(self, earlier: BaseException | None) -> BaseException | None:
         """Another thread may have begun a save while this one did not have the store. Returns the first failure."""
+        if earlier is not None and not self._is_open:
+            raise earlier
         late = self._settle()
         if earlier and late:
             log.error("a save has failed: %s", late)
@@ -582,11 +593,8 @@ class Store:
     def _close(self, earlier: BaseException | None) -> None:
         if self._is_open:
             earlier = self._settle_again(earlier)
-            self._working = threading.get_ident()
-            try:
+            with self._inside():
                 self._shut()
-            finally:
-                self._working = 0
         if earlier:
             raise earlier
 
