@@ -3,6 +3,7 @@ says so."""
 
 import concurrent.futures
 import contextlib
+import gc
 import itertools
 import signal
 import subprocess
@@ -198,6 +199,18 @@ class Test(unittest.TestCase):
                         self.assertEqual(order, ["closed", "told"])
             for step in range(10, 30):
                 libdcp.save_async(scratch, step, {"x": np.full(100000, step)}).wait()
+
+    def test_the_directory_is_free_once_a_store_is_forgotten(self):
+        for kind, call in itertools.product(("directory", "list"), ("save", "save_async")):
+            with self.subTest(kind, call=call), tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch:
+                store = libdcp.Store([libdcp.Tier(scratch)] if kind == "list" else scratch)
+                saving = getattr(store, call)(1, {"x": np.ones(3)})
+                if call == "save_async":
+                    saving.wait()
+                    saving_thread(saving)
+                del store, saving
+                gc.collect()
+                libdcp.save(scratch, 2, {"x": np.zeros(3)})
 
     def test_a_directory_that_this_process_has_already(self):
         with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, libdcp.Store(scratch):

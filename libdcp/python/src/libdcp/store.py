@@ -63,7 +63,8 @@ class _Unclosed:
         if is_finalizing():  # modules may have lost their names
             return
         needs_others = isinstance(self._backend, Tiers) and self._comm.size > 1
-        if self._backend and not (self.saving or needs_others):
+        is_saving = self.saving is not None and not self.saving.done()
+        if self._backend and not (is_saving or needs_others):
             self.close()
             self._comm.close()
 
@@ -294,7 +295,7 @@ class Store:
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
-        """A context in which this thread, which has the store, calls the library: no signal handler can use the store."""
+        """A context in which this thread has the store and calls the library: no signal handler can use the store."""
         outer, self._working = self._working, threading.get_ident()
         try:
             yield
