@@ -1,6 +1,7 @@
 """The Python package with numpy alone, one process."""
 
 import collections
+import contextlib
 import itertools
 import json
 import math
@@ -47,6 +48,18 @@ def make_state():
 def arrays(state):
     return [state["model"]["a"], state["model"]["b"]["c"], state["ema"]["a"], state["columns"],
             *state["optimizer"]["state"]["a"].values()]
+
+
+@contextlib.contextmanager
+def not_as_root():
+    """A context in which files' modes matter."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 class Test(unittest.TestCase):
@@ -619,6 +632,22 @@ class Test(unittest.TestCase):
             with self.assertLogs("libdcp", "WARNING"), self.assertRaises(libdcp.Error) as caught:
                 store.load({"w": w}, step=1)
             self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+
+    def test_a_newest_step_with_a_damaged_copy_and_one_that_can_not_be_read(self):
+        fast, slow = self.dir / "fast", self.dir / "slow"
+        state = {"w": np.ones(1 << 16)}
+        with libdcp.Store([libdcp.Tier(fast), libdcp.Tier(slow)]) as store:
+            store.save(1, state)
+            store.save(2, state)
+            store.load(state)  # imports what another user might not find
+            with open(fast / "step-00000002/state.h5", "r+b") as file:
+                file.seek(300_000)
+                file.write(b"damage")
+            os.chmod(slow / "step-00000002/state.h5", 0)
+            self.dir.parent.chmod(0o755)
+            with self.assertLogs("libdcp"), self.assertRaisesRegex(libdcp.Error, "older step") as caught, not_as_root():
+                store.load(state)
+            self.assertEqual(caught.exception.status, libdcp.Status.IO)
 
     def test_a_damaged_newest_step_and_no_falling_back(self):
         state = {"w": np.ones(1 << 16)}

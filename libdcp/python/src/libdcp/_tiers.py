@@ -215,10 +215,15 @@ class Tiers:
         except Error as e:
             if failed and isinstance(failed[-1], _OlderStep):
                 raise self._damage_of(failed) from None
-            if failed and e.status not in (Status.CORRUPT, Status.NOT_FOUND):
+            if failed and e.status not in (Status.CORRUPT, Status.NOT_FOUND) and not self._is_of_other(failed[-1], e):
                 raise failed[-1] from None
             raise
         return loaded[-1]
+
+    def _is_of_other(self, failure: BaseException, error: Error) -> bool:
+        """Returns true if the library's error is about a copy that it could not read, other than the copy whose load
+        raised ``failure``."""
+        return error.status in (Status.IO, Status.NO_MEMORY) and not has_status(failure, error.status)
 
     def _may_go_on(self, failure: BaseException) -> bool:
         """Returns true if the failure's status may make the library try another copy or step: no rank's failure is an
