@@ -2,8 +2,8 @@
 """data.tokenizer: the files of the tokenizer in a folder, or one file, are in every checkpoint, the same on any number of
 ranks, and in the export, byte by byte. A resumed run keeps them. What is no tokenizer is refused before anything is
 written."""
-import os, shutil
-from train_lib import cases, check, config, make_text, MODEL, state, tool, train
+import os, shutil, subprocess
+from train_lib import cases, check, config, make_text, MODEL, MPIRUN, state, TIMEOUT, tool, train, TRAINER
 
 FILES = {"tokenizer.json": b'{"model": "mine"}\n' * 1000, "tokenizer_config.json": b"{}\n", "vocab.txt": b"a"}
 
@@ -78,6 +78,18 @@ def test_what_is_no_tokenizer_is_refused():
             for more in (), ("--dry-run",):
                 _, err = train(1, "config.json", "checkpoint.dir=refused", f"data.tokenizer={path}", *more, expect=2)
                 check(f"data.tokenizer: {why}" in err and not os.path.exists("refused"), err)
+
+
+def test_a_tokenizer_that_one_rank_does_not_see_is_refused():
+    cases.use(inputs)
+    here = os.getcwd()
+    os.mkdir("elsewhere")
+    small(f"{here}/apart", path=f"{here}/text", tokenizer="hf")
+    part = ["-n", "1", TRAINER, f"{here}/config.json"]
+    done = subprocess.run([*MPIRUN, *part, ":", "-wdir", f"{here}/elsewhere", *part], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=TIMEOUT)
+    check(done.returncode == 2 and "rank 1: data.tokenizer: cannot read hf: No such file" in done.stderr,
+          f"exit {done.returncode}: {done.stderr}")
 
 
 cases.main()

@@ -181,17 +181,22 @@ static int make_transport(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* Checks the tokenizer, the engine and the number of ranks. A gradient_accumulation_steps that
- * contradicts the number of ranks is an error at the start of a run. A resumed run ignores the
- * contradiction, because the number of ranks may have changed. */
+/* Checks what this rank finds on its own host: the tokenizer and the engine. */
+static int check_host(const config *c, dcp_error *err) {
+    dcp_error why;
+    int status = c->tokenizer ? state_tokenizer_check(c->tokenizer, err) : DCP_OK;
+    if (status != DCP_OK) return status;
+    status = dcp_engine_check(c->engine, &why);
+    return status == DCP_OK ? status : core_fail(err, status, "checkpoint.engine: %s", why.message);
+}
+
+/* Collective. Checks the tokenizer, the engine and the number of ranks. A
+ * gradient_accumulation_steps that contradicts the number of ranks is an error at the start of a
+ * run. A resumed run ignores the contradiction, because the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     bool resumes;
-    dcp_error why;
-    int status = t->c->tokenizer ? state_tokenizer_check(t->c->tokenizer, err) : DCP_OK;
-    if (status != DCP_OK) return status;
-    status = dcp_engine_check(t->c->engine, &why);
-    if (status != DCP_OK) return core_fail(err, status, "checkpoint.engine: %s", why.message);
-    status = state_resume_expected(t->c, t->dcp, &resumes, err);
+    int status = ranks_agree(t->comm, check_host(t->c, err), err);
+    if (status == DCP_OK) status = state_resume_expected(t->c, t->dcp, &resumes, err);
     if (status != DCP_OK) return status;
     status = config_check_world(t->c, t->world, err);
     if (status == DCP_OK || !resumes) return status;
