@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A job that is interrupted and requeued continues from its own steps, with the command that it was started with: also if
-checkpoint.resume names a step, or is `never` and Slurm says that it has requeued the job. With another configuration, or
-when the run is over, the named step is used."""
-import glob, os, shutil, signal
+checkpoint.resume names a step, or is `never` and Slurm says that it has requeued the job. Neither a damaged step nor one
+that can't be read hides the others. With another configuration, or when the run is over, the named step is used."""
+import errno, glob, os, shutil, signal
 from train_lib import cases, check, config, losses, make_text, Run, state, step_path, steps, train
 
 LAST = 200  # too many to be done before a signal comes
@@ -80,6 +80,73 @@ def test_a_run_that_starts_anew_continues_if_slurm_requeued_it():
     os.environ["SLURM_RESTART_COUNT"] = "1"
     _, err = train(1, *anew, "--dry-run")
     check(OWN in err and f"would continue from step {saved}:" in err, err)
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def test_a_damaged_newest_step_hides_no_older_ones():
+    for file, left in ("about.json", 0), ("state.h5", 1):
+        with cases.part(file), cases.folder(file):
+            cases.use(interrupted)
+            saved = newest()
+            cut(f"{step_path(saved, 'own')}/{file}")
+            _, err = train(1, *from_three, "--dry-run")
+            check(OWN in err and f"would continue from step {saved - left}:" in err, err)
+
+
+def test_damaged_steps_of_which_none_is_known_are_told():
+    cases.use(interrupted)
+    for step in steps("own"):
+        cut(f"{step_path(step, 'own')}/state.h5")
+    _, err = train(1, *from_three, "--dry-run")
+    check(f"step {newest()} is damaged, so it is unknown whether this run has saved it" in err, err)
+    check(OWN not in err and "would continue from step 3:" in err, err)
+
+
+def make_unreadable(step):
+    """Makes every access to the step's about.json fail from now on."""
+    os.environ.update(LD_PRELOAD=os.environ["CRASH_REFUSE"], REFUSE_BELOW=os.path.realpath("own"), REFUSE_AT="0",
+                      REFUSE_ERRNO=str(errno.EIO), REFUSE_ALL=f"{step_path(step)[5:]}/about.json")
+
+
+def test_a_step_that_cannot_be_read_hides_no_older_ones():
+    cases.use(interrupted)
+    saved = newest()
+    make_unreadable(saved)
+    _, err = train(1, *from_three, "--dry-run")
+    check(OWN in err and f"would continue from step {saved}:" in err, err)
+
+
+def test_the_only_step_cannot_be_read():
+    cases.use(interrupted)
+    saved = newest()
+    for step in steps("own")[:-1]:
+        shutil.rmtree(step_path(step, "own"))
+    make_unreadable(saved)
+    _, err = train(1, *from_three, "--dry-run")
+    check(f"step {saved} could not be read, so it is unknown whether this run has saved it" in err, err)
+    check("would continue from step 3:" in err, err)
+    # A job that was requeued cannot mean the named step.
+    os.environ["SLURM_RESTART_COUNT"] = "1"
+    _, err = train(1, *from_three, "--dry-run", expect=2)
+    check(f"step {saved} could not be read, which proves no damage" in err, err)
+
+
+def test_a_lost_part_of_a_private_store_hides_no_steps():
+    cases.use(whole)
+    part = {"path": "apart-{rank}", "every": 1, "keep": 2, "redundancy": "partner", "domain": "{rank}"}
+    apart = config("apart.json", max_steps=100000, metrics=None, checkpoint={
+        "dir": "apart", "every": 5, "keep": 2, "stores": [part], "resume": step_path(3, "whole")})
+    run = Run(3, apart)
+    run.wait_for(lambda: run.pids() and steps("apart") and max(steps("apart-0")) > 10, "steps in both stores")
+    for pid in run.pids():
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    shutil.rmtree("apart-1")
+    _, err = train(3, apart, "--dry-run")
+    check(OWN in err, err)
 
 
 cases.main()

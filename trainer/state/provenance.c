@@ -185,7 +185,7 @@ int state_provenance_name(const char *step_path, const char *key, char out[STATE
     snprintf(out, STATE_RUN_BYTES, "%s", is_name ? name : "");
     json_decref(about);
     free(text);
-    return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY ? status : DCP_OK;
+    return status;
 }
 
 void state_provenance_init(const char *step_path, char out[STATE_INIT_BYTES]) {

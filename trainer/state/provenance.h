@@ -45,7 +45,7 @@ void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 void state_provenance_init(const char *step_path, char init[STATE_INIT_BYTES]);
 
 /* Reads the value of STATE_RUN, STATE_LAUNCH or STATE_CONFIG from the step's about.json; "" if the
- * value is not a name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: the file
- * could not be read; the name is "". */
+ * value is not a name, or the file cannot be read. DCP_ERR_IO, DCP_ERR_NO_MEMORY: the file could
+ * not be read. Other errors: it is missing or damaged. */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
                           dcp_error *err);

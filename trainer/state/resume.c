@@ -79,55 +79,94 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
  * compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
+    bool is_requeued; /* Slurm has requeued the job */
 } own_names;
 
-static int has_name(const char *step_path, const char *key, const char *name, bool *has,
-                    dcp_error *err) {
-    char found[STATE_RUN_BYTES] = "";
-    const int status = *name ? state_provenance_name(step_path, key, found, err) : DCP_OK;
-    *has = status == DCP_OK && *name && strcmp(found, name) == 0;
-    return status;
-}
+/* What is known about who saved a step. If copies of a step differ, the largest value counts. */
+enum { OWNER_UNKNOWN, OWNER_OTHER, OWNER_CONFIG, OWNER_LAUNCH };
 
+static bool has_name(const char *found, const char *name) { return *name && is_text(found, name); }
+
+/* Reads from the step's about.json who saved it. After a failure, that is unknown. */
 static int find_owner(const char *step_path, const own_names *names, int *is, dcp_error *err) {
-    bool has;
-    int status = has_name(step_path, STATE_LAUNCH, names->launch, &has, err);
-    if (has) *is = STATE_OWN_LAUNCH;
-    if (has || status != DCP_OK) return status;
-    status = has_name(step_path, STATE_CONFIG, names->given, &has, err);
-    if (has) *is = STATE_OWN_CONFIG;
-    return status;
+    char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
+    int status = state_provenance_name(step_path, STATE_LAUNCH, launch, err);
+    if (status == DCP_OK) status = state_provenance_name(step_path, STATE_CONFIG, given, err);
+    if (status != DCP_OK) return status;
+    *is = has_name(launch, names->launch) ? OWNER_LAUNCH
+          : has_name(given, names->given) ? OWNER_CONFIG
+                                          : OWNER_OTHER;
+    return DCP_OK;
 }
 
-/* Collective. Finds out whether the step is the run's own. Rank 0 reads the names. A damaged step
- * is not the run's own. */
+/* Collective. Finds out who saved a step. If some rank can tell, all ranks get its answer; only
+ * rank 0 reads a shared store. After a failure, the owner is unknown. */
 static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, const own_names *names,
                          int *is, dcp_error *err) {
+    const bool reads = dcp_comm_rank(r->dcp) == 0 || r->c->stores[which->tier].is_private;
     dcp_checkpoint *ckpt;
-    *is = STATE_OWN_NONE;
+    *is = OWNER_UNKNOWN;
     int status = dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, err);
-    if (status != DCP_OK) return is_unread(status) ? status : DCP_OK;
-    if (dcp_comm_rank(r->dcp) == 0) status = find_owner(dcp_checkpoint_path(ckpt), names, is, err);
+    if (status != DCP_OK) return status;
+    if (reads) status = find_owner(dcp_checkpoint_path(ckpt), names, is, err);
     dcp_checkpoint_close(ckpt);
-    MPI_Bcast(is, 1, MPI_INT, 0, r->comm);
-    return ranks_agree(r->comm, status, err);
+    MPI_Allreduce(MPI_IN_PLACE, is, 1, MPI_INT, MPI_MAX, r->comm);
+    return *is == OWNER_UNKNOWN ? ranks_agree(r->comm, status, err) : DCP_OK;
 }
 
-/* Returns true if this start may belong to a job that was requeued. With checkpoint.resume=never,
- * which the user may intend, the result is true only if Slurm has requeued the job. Slurm counts
- * requeues in the environment. */
-static bool may_be_requeued(const config *c) {
+/* The newest step of which some copy was damaged or could not be read. */
+typedef struct doubtful_step {
+    uint64_t step;
+    dcp_error why; /* its status is 0 if there is no such step */
+} doubtful_step;
+
+/* Collective. Finds out who saved the newest step whose owner can be found out: later steps may be
+ * damaged, and are the same run's then. */
+static int find_newest_owner(const resume_steps *r, const own_names *names,
+                             const dcp_tiers_step *steps, size_t n, doubtful_step *doubt) {
+    int found = OWNER_UNKNOWN;
+    for (size_t i = 0; i < n && found < OWNER_CONFIG; i++) {
+        int is;
+        dcp_error why;
+        if (found && steps[i].step != steps[i - 1].step) break;
+        const int status = find_owner_of(r, &steps[i], names, &is, &why);
+        if (is > found) found = is;
+        if (status == DCP_OK || (doubt->why.status && !is_unread(status))) continue;
+        if (!is_unread(doubt->why.status)) *doubt = (doubtful_step){steps[i].step, why};
+    }
+    return found;
+}
+
+/* Returns true if Slurm has requeued the job. Slurm counts requeues in the environment. */
+static bool is_requeued(void) {
     const char *count = getenv("SLURM_RESTART_COUNT");
-    return !is_text(c->resume, "never") || (count && atoi(count) > 0);
+    return count && atoi(count) > 0;
 }
 
-/* Fills in the names. Rank 0's names are used, because the environments of other ranks may
- * differ. */
+/* Fills in the names. Rank 0's names are used, because the environments of other ranks may differ.
+ * With checkpoint.resume=never, which the user may intend, this start belongs to an earlier job
+ * only if Slurm has requeued it. */
 static void name_own(const config *c, MPI_Comm comm, own_names *names) {
-    *names = (own_names){"", ""};
+    *names = (own_names){"", "", is_requeued()};
     ranks_launcher_name(names->launch);
-    if (may_be_requeued(c)) snprintf(names->given, STATE_RUN_BYTES, "%016" PRIx64, c->given);
+    if (names->is_requeued || !is_text(c->resume, "never"))
+        snprintf(names->given, STATE_RUN_BYTES, "%016" PRIx64, c->given);
     MPI_Bcast(names, sizeof *names, MPI_CHAR, 0, comm);
+}
+
+/* Fails if the run surely was to continue from its own steps, but it is unknown which ones they
+ * are. Otherwise only warns, because the user may have chosen another step for that reason. */
+static int doubt_owner(const resume_steps *r, const own_names *names, const doubtful_step *doubt,
+                       dcp_error *err) {
+    const bool is_damaged = !is_unread(doubt->why.status);
+    if (!is_damaged && (*names->launch || names->is_requeued))
+        return fail_unread(doubt->step, &doubt->why, err);
+    ranks_warn(dcp_comm_rank(r->dcp),
+               "step %" PRIu64 " %s, so it is unknown whether this run has saved it, and "
+               "checkpoint.resume=%s is followed (%.600s)",
+               doubt->step, is_damaged ? "is damaged" : "could not be read", r->c->resume,
+               doubt->why.message);
+    return DCP_OK;
 }
 
 int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_ownership *found,
@@ -135,23 +174,20 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     const resume_steps r = {c, dcp, comm};
     own_names names;
     dcp_tiers_step *steps;
-    dcp_error why, unread = {0};
+    dcp_error why;
+    doubtful_step doubt = {0};
     size_t n;
-    int is = STATE_OWN_NONE;
     *found = STATE_OWN_NONE;
     name_own(c, comm, &names);
     if (!*names.launch && !*names.given) return DCP_OK;
     int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
     if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
     if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* the older run is finished */
-    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
-        if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
-    /* not without dcp-run: the user may have chosen another step because this one can't be read */
-    const bool fails = !is && unread.status && *names.launch;
-    status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
+    const int is = find_newest_owner(&r, &names, steps, n, &doubt);
     free(steps);
-    *found = (state_ownership)is;
-    return status;
+    if (is == OWNER_LAUNCH) *found = STATE_OWN_LAUNCH;
+    if (is == OWNER_CONFIG) *found = STATE_OWN_CONFIG;
+    return *found || !doubt.why.status ? DCP_OK : doubt_owner(&r, &names, &doubt, err);
 }
 
 /* Returns true if the step's folder is in the run's own directory. */

@@ -37,7 +37,9 @@ typedef enum state_ownership {
 /* Collective. Finds out whether the newest step of all stores is this run's own. If so, the run has
  * to continue from that step, even if checkpoint.resume is `never` or names another step: following
  * checkpoint.resume again would compute the same steps again, and a job that is requeued repeatedly
- * would never finish. Fails if the owner of the step cannot be determined. */
+ * would never finish. If the owner of the newest step cannot be determined, the next older step
+ * decides. If no step is known to be the run's own, and one cannot be read, the call fails for a
+ * job that was requeued or started by dcp-run; otherwise rank 0 warns. */
 int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_ownership *found,
                           dcp_error *err);
 
