@@ -3,6 +3,7 @@
 checkpoint.resume names a step, or is `never` and Slurm says that it has requeued the job. Neither a damaged step nor one
 that can't be read hides the others. With another configuration, or when the run is over, the named step is used."""
 import errno, glob, os, shutil, signal
+from board_lib import BoardRun
 from train_lib import cases, check, config, losses, make_text, Run, state, step_path, steps, train
 
 LAST = 200  # too many to be done before a signal comes
@@ -147,6 +148,35 @@ def test_a_lost_part_of_a_private_store_hides_no_steps():
     shutil.rmtree("apart-1")
     _, err = train(3, apart, "--dry-run")
     check(OWN in err, err)
+
+
+def begin_last_step(micro_batch, *arguments):
+    """Continues from step 3, and asks it to end in step 4, its last one. Returns the run."""
+    run = BoardRun(1, *from_three, "max_steps=4", *arguments)
+    run.wait_for(lambda: run.entries()[0].micro_batch >= micro_batch, "the last step")
+    os.kill(run.pids()[0], signal.SIGUSR2)
+    return run
+
+
+def test_a_run_that_was_interrupted_in_its_last_step_is_done():
+    cases.use(whole)
+    longer = "train_batch_size=1400"
+    run = begin_last_step(1, longer)
+    run.end_with(0)
+    check("done: step 4 is saved" in run.said(), run.said())
+    os.environ["SLURM_RESTART_COUNT"] = "1"
+    _, err = train(1, *from_three, "max_steps=4", longer)
+    check(OWN in err and "step 4 of max_steps 4 is reached: nothing to do" in err, err)
+
+
+def test_an_interrupted_last_evaluation_is_made_up():
+    cases.use(whole)
+    evaluated = "data.eval_path=text"
+    run = begin_last_step(7, evaluated)
+    run.end_with(75)
+    _, err = train(1, *from_three, "max_steps=4", evaluated)
+    check(OWN in err and "step 4 was saved before its evaluation had ended" in err, err)
+    check(not glob.glob("own/.abandoned*"), f"{os.listdir('own')}")
 
 
 cases.main()

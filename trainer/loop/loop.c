@@ -201,7 +201,8 @@ static int run_steps(loop *l) {
     while (status == PROGRAM_DONE) {
         step_requests asked = step_requests_collect(t->comm);
         const bool is_done = t->state->step >= t->c->max_steps;
-        if (is_done && asked.end == RANKS_END_RESIZE) asked.end = RANKS_END_NONE;
+        const bool owes = t->state->owes_evaluation && asked.end != RANKS_END_RESIZE;
+        if (is_done && !owes) asked.end = RANKS_END_NONE; /* nothing is left for another start */
         if (asked.end == RANKS_END_RESIZE) return hand_over(l);
         if (is_done || asked.end) return save_and_end(l, &asked);
         if (asked.save || asked.saves > saves_answered) status = answer_save_request(l, &asked);

@@ -291,3 +291,10 @@ int state_meta_read(const meta_run *run, const char *text, meta_position *out, d
     json_decref(o);
     return status;
 }
+
+bool state_meta_owes_evaluation(const char *text) {
+    json_t *o = core_json_read(text, strlen(text), NULL);
+    const bool owes = json_is_true(json_object_get(o, evaluation_due));
+    json_decref(o);
+    return owes;
+}

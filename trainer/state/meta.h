@@ -44,6 +44,9 @@ typedef struct meta_position {
  * import, starts at sample 0 with the configuration's seed. */
 int state_meta_read(const meta_run *run, const char *text, meta_position *out, dcp_error *err);
 
+/* Returns meta_position.owes_evaluation of a checkpoint's JSON. */
+bool state_meta_owes_evaluation(const char *text);
+
 /* Returns the model's object as checkpoints store it: without transformers_version, and without
  * keys that begin with an underscore. Returns a new reference, or NULL. */
 json_t *state_meta_model(const json_t *given);

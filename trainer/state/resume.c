@@ -99,6 +99,13 @@ static int find_owner(const char *step_path, const own_names *names, int *is, dc
     return DCP_OK;
 }
 
+/* Returns true if the run that saved the step is finished, and was not requeued: a start with the
+ * same configuration is meant to repeat it. */
+static bool is_finished(const resume_steps *r, const own_names *names, const dcp_checkpoint *ckpt) {
+    return dcp_checkpoint_step(ckpt) >= r->c->max_steps && !names->is_requeued &&
+           !state_meta_owes_evaluation(dcp_checkpoint_json(ckpt));
+}
+
 /* Collective. Finds out who saved a step. If some rank can tell, all ranks get its answer; only
  * rank 0 reads a shared store. After a failure, the owner is unknown. */
 static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, const own_names *names,
@@ -109,8 +116,9 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
     int status = dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, err);
     if (status != DCP_OK) return status;
     if (reads) status = find_owner(dcp_checkpoint_path(ckpt), names, is, err);
-    dcp_checkpoint_close(ckpt);
     MPI_Allreduce(MPI_IN_PLACE, is, 1, MPI_INT, MPI_MAX, r->comm);
+    if (*is == OWNER_CONFIG && is_finished(r, names, ckpt)) *is = OWNER_OTHER;
+    dcp_checkpoint_close(ckpt);
     return *is == OWNER_UNKNOWN ? ranks_agree(r->comm, status, err) : DCP_OK;
 }
 
@@ -182,7 +190,6 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     if (!*names.launch && !*names.given) return DCP_OK;
     int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
     if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
-    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* the older run is finished */
     const int is = find_newest_owner(&r, &names, steps, n, &doubt);
     free(steps);
     if (is == OWNER_LAUNCH) *found = STATE_OWN_LAUNCH;
