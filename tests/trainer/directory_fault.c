@@ -1,7 +1,7 @@
 /* Preloaded into dcp-train: one call on one file or folder fails, once. Environment variables:
  *   FAULT_ARMED  a file; the call fails in the process that removes this file
- *   FAULT_CALL   open, lock, write or sync
- *   FAULT_PATH   the end of the path that is opened, locked, written or synced
+ *   FAULT_CALL   fopen, access, open, lock, write or sync
+ *   FAULT_PATH   the end of the path that the call is given, or of its file's path
  *   FAULT_ERRNO  a number */
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,6 +43,14 @@ static int hits(const char *call, int fd, const char *path) {
         value = va_arg(args, type);                                                                \
         va_end(args);                                                                              \
     }
+
+FILE *fopen(const char *path, const char *mode) {
+    return hits("fopen", -1, path) ? NULL : REAL(fopen)(path, mode);
+}
+
+int access(const char *path, int mode) {
+    return hits("access", -1, path) ? -1 : REAL(access)(path, mode);
+}
 
 int open(const char *path, int flags, ...) {
     LAST(mode_t, mode, flags)

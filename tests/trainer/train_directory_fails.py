@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A disk or server that fails while a run opens its directory is a failure, exit status 3, which dcp-run tries again. Only
-a directory that this user cannot use is a wrong configuration, 2."""
+"""A disk or server that fails while a run opens its directory or its other files is a failure, exit status 3, which dcp-run
+tries again. Only a directory or file that this user cannot use is a wrong configuration, 2."""
 import errno, os, subprocess
 from train_lib import BIN, cases, check, config, make_text, messages, TIMEOUT, TRAINER
 
@@ -40,6 +40,21 @@ def test_a_failing_disk_ends_the_run_with_3():
             if done.returncode == 3:
                 check(os.strerror(code) in messages(done.stderr)[-1], f"{what}: {done.stderr}")
     check(failed >= 5, f"only {failed} faults ended a run")
+
+
+def test_a_file_that_cannot_be_read_now_ends_the_run_with_3():
+    cases.use(inputs)
+    os.mkdir("lines")
+    with open("tokenizer.json", "w") as f:
+        f.write("{}")
+    for call, path, args in (("fopen", "config.json", []), ("access", "lines/", ["metrics=lines/1.jsonl"]),
+                             ("access", "tokenizer.json", ["data.tokenizer=tokenizer.json"])):
+        for code, status in ((E.EIO, 3), (E.ESTALE, 3), (E.EACCES, 2)):
+            with cases.part(f"{path}: {os.strerror(code)}"):
+                done = run([TRAINER, "config.json", *args], armed(call, path, code))
+                check(not os.path.exists("armed"), "was not met")
+                check(done.returncode == status and os.strerror(code) in messages(done.stderr)[-1],
+                      f"exit {done.returncode}: {done.stderr}")
 
 
 def test_dcp_run_tries_again_after_a_failing_disk():

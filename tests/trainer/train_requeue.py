@@ -131,7 +131,7 @@ def test_the_only_step_cannot_be_read():
     check("would continue from step 3:" in err, err)
     # A job that was requeued cannot mean the named step.
     os.environ["SLURM_RESTART_COUNT"] = "1"
-    _, err = train(1, *from_three, "--dry-run", expect=2)
+    _, err = train(1, *from_three, "--dry-run", expect=3)
     check(f"step {saved} could not be read, which proves no damage" in err, err)
 
 

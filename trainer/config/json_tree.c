@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "config/path_checks.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
 
@@ -81,8 +82,8 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "%s: is a directory; a JSON file is required", path);
     }
     if (!file)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "%s: cannot read: %s; give an existing JSON file",
-                         path, strerror(errno));
+        return core_fail(err, config_paths_is_wrong(errno) ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
+                         "%s: cannot read: %s; give an existing JSON file", path, strerror(errno));
     json_t *object = NULL;
     const int status = parse(file, path, &object, err);
     fclose(file);

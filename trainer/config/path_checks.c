@@ -116,6 +116,13 @@ static int check_all_braces(const config *c, bool on_rank, dcp_error *err) {
     return status;
 }
 
+bool config_paths_is_wrong(int code) {
+    static const int wrong[] = {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, EISDIR};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (code == wrong[i]) return true;
+    return false;
+}
+
 int config_paths_check(const config *c, dcp_error *err) {
     int status = check_directories_differ(c, err);
     if (status == DCP_OK) status = check_all_braces(c, false, err);
@@ -151,7 +158,7 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && is_created_by_run(c, folder))) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG,
+    return core_fail(err, config_paths_is_wrong(code) ? DCP_ERR_ARG : DCP_ERR_IO,
                      "%s: cannot open %.300s: %s; name a file that can be written", what, path,
                      strerror(code));
 }
