@@ -193,15 +193,22 @@ static bool is_empty_folder(const char *path) {
     int entries = 0;
     DIR *dir = opendir(path);
     if (!dir) return false;
+    errno = 0;
     while (entries <= 2 && readdir(dir)) entries++;
+    const bool is_empty = entries <= 2 && !errno;
     closedir(dir);
-    return entries <= 2;
+    return is_empty;
+}
+
+/* Returns true if a failed call's errno means that there is no such entry, or no such folder. */
+static bool is_absent(int error) {
+    return error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
 }
 
 /* --force removes the old entry OUT, so that entry must be an export of this program. */
 int export_target_check(const char *out, bool hdf5, bool replace) {
     struct stat st;
-    if (lstat(out, &st)) return 0;
+    if (lstat(out, &st)) return is_absent(errno) ? 0 : program_fail_errno("cannot look at", out);
     if (S_ISLNK(st.st_mode))
         return program_refuse("%s: is a symbolic link; give the path that it leads to", out);
     if (!hdf5 && is_empty_folder(out)) return 0;
@@ -233,14 +240,17 @@ static bool may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
 /* Checks that a folder to be replaced contains only files that an export may have made. */
 static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     int status = 0;
+    struct dirent *e;
     DIR *dir = opendir(out);
-    for (struct dirent *e; dir && !status && (e = readdir(dir));)
+    if (!dir) return is_absent(errno) ? 0 : program_fail_errno("cannot look into", out);
+    while (!status && (errno = 0, e = readdir(dir)))
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
             status =
                 program_refuse("%s: holds %s, which is not part of an export; move it away, or "
                                "choose another folder",
                                out, e->d_name);
-    if (dir) closedir(dir);
+    if (!status && errno) status = program_fail_errno("cannot look into", out);
+    closedir(dir);
     return status;
 }
 
