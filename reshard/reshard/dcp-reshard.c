@@ -208,27 +208,24 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(ctx, done, total);
 }
 
-/* Makes the members of a rewritten step's about.json, as JSON text that the caller frees. Four
- * members are copied from the step in the folder `step`: the run, the evaluation's data, and the
- * kernels and the processor that computed the step. (A resume compares the latter two with its own
- * kernels and processor.) If that step's about.json is missing or damaged, nothing is copied.
- * `mesh` is added unless it is NULL. */
+/* Makes the members of a rewritten step's about.json, as JSON text that the caller frees: those of
+ * the step in the folder `step`, except for members that the library doesn't always write and that
+ * describe only that folder. (The library replaces its other members.) For example, they name the
+ * run, and have the values by which a store keeps its best steps. If that step's about.json is
+ * missing or damaged, nothing is copied. `mesh` is added unless it is NULL. */
 static int make_about(const char *step, const char *mesh, char **out, dcp_error *err) {
-    static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
+    static const char *const left_out[] = {"mesh",    "rebuilt", "shards",  "survives",
+                                           "domains", "domain",  "lineage", "back"};
     char *text = NULL;
     int status = dcp_about_read(step, &text, err);
     if (status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY) return status;
-    json_t *old = status ? json_object() : core_json_read(text, strlen(text), NULL);
-    json_t *made = json_object();
-    int failed = !old || !made;
-    for (size_t i = 0; i < sizeof kept / sizeof *kept && !failed; i++)
-        if (json_object_get(old, kept[i]))
-            failed = json_object_set(made, kept[i], json_object_get(old, kept[i]));
-    if (!failed && mesh) failed = json_object_set_new(made, "mesh", json_string(mesh));
+    json_t *made = status ? json_object() : core_json_read(text, strlen(text), NULL);
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        json_object_del(made, left_out[i]);
+    const bool failed = !made || (mesh && json_object_set_new(made, "mesh", json_string(mesh)));
     free(text);
     *out = failed ? NULL : core_json_text(made, JSON_COMPACT);
     json_decref(made);
-    json_decref(old);
     return *out ? DCP_OK : core_fail_memory(err, 4096);
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """An evaluation is the mean loss over all samples of the file: the same on any number of ranks and after a resume. It
 does not change training."""
-import os, shutil, signal
+import json, os, shutil, signal
 from train_lib import (cases, check, config, losses, make_text, messages, metrics, Run, state,
-                       steps, tool, train)
+                       step_path, steps, tool, train)
 
 over = {"data": {"eval_path": "other"}, "eval_every": 2, "max_steps": 5, "train_batch_size": 6,
         "scheduler": {"type": "constant", "params": {"warmup_steps": 3}}}
@@ -82,6 +82,42 @@ def test_the_best_steps_are_kept():
             given = [f"checkpoint.{override}" for override in overrides]
             _, err = train(1, config(**kept), *given, "eval_every=0", "--dry-run", expect=2)
             check(len(messages(err)) == 1 and says in err, err)
+
+
+def about(step, directory):
+    with open(f"{step_path(step, directory)}/about.json") as f:
+        return json.load(f)
+
+
+def results(members):
+    return {k: members[k] for k in ("loss", "eval_loss") if k in members}
+
+
+def test_a_step_that_is_saved_again_keeps_its_values():
+    cases.use(inputs)
+    again = {**over, "eval_every": 1, "max_steps": 2, "metrics": "again.jsonl",
+             "checkpoint": {"dir": "again", "every": 2, "stores": [{"path": "memory", "every": 1, "keep": 2}]}}
+    train(2, config(**again))
+    first = about(2, "again")
+    check(set(results(first)) == {"loss", "eval_loss"}, first)
+    for eval_path, keys in ("other", ["loss", "eval_loss"]), ("text", ["loss"]):
+        with cases.part(eval_path):
+            train(2, config(**{**again, "data": {"eval_path": eval_path}}))
+            now = about(2, "again")
+            check(now["save"] != first["save"], "the step is not saved again")
+            check(results(now) == {k: first[k] for k in keys}, f"{first}, now {now}")
+
+
+def test_a_resharded_step_keeps_what_the_run_said_about_it():
+    cases.use(inputs)
+    train(2, config(**{**over, "eval_every": 1, "max_steps": 2}, checkpoint={"dir": "cut"}))
+    before = about(2, "cut")
+    kept = {"kernels", "processor", "run", "config", "data_type", "eval_data", "init", "loss", "eval_loss"}
+    for layout in ("sharded", "--mesh", "fsdp=2"), ("global",):
+        tool("dcp-reshard", "cut", "cut", "--force", "--layout", *layout)
+        now = about(2, "cut")
+        check(now["tool"] == "dcp-reshard" and ("mesh" in now) == (layout[0] == "sharded"), now)
+        check({k: now.get(k) for k in kept} == {k: before.get(k) for k in kept} and now["loss"], f"{before}, now {now}")
 
 
 def test_training_on_what_is_evaluated_is_a_warning():

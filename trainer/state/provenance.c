@@ -2,6 +2,7 @@
 #include "state/provenance.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,30 @@ void state_provenance_init(const char *step_path, char out[STATE_INIT_BYTES]) {
         about = core_json_read(text, strlen(text), NULL);
     const char *init = json_string_value(json_object_get(about, STATE_INIT));
     snprintf(out, STATE_INIT_BYTES, "%s", init ? init : "");
+    json_decref(about);
+    free(text);
+}
+
+void state_provenance_copy_results(MPI_Comm comm, const char *step_path, json_t *here) {
+    static const char *const keys[] = {STATE_LOSS, STATE_EVAL_LOSS, STATE_EVAL_ACCURACY};
+    double values[] = {NAN, NAN, NAN};
+    char *text = NULL;
+    json_t *about = NULL;
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    if (rank == 0 && dcp_about_read(step_path, &text, NULL) == DCP_OK)
+        about = core_json_read(text, strlen(text), NULL);
+    const bool is_comparable =
+        json_equal(json_object_get(about, STATE_EVAL_DATA), json_object_get(here, STATE_EVAL_DATA));
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *value = json_object_get(about, keys[i]);
+        if (json_is_number(value) && (i == 0 || is_comparable))
+            values[i] = json_number_value(value);
+    }
+    MPI_Bcast(values, 3, MPI_DOUBLE, 0, comm);
+    for (size_t i = 0; i < 3; i++)
+        if (isnan(values[i]) || json_object_set_new(here, keys[i], json_real(values[i])))
+            json_object_del(here, keys[i]);
     json_decref(about);
     free(text);
 }

@@ -40,6 +40,11 @@ void state_provenance_compare(const char *step_path, const json_t *here);
  * if none has. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
+/* Collective. Copies the step's values, which rank 0 reads from the step's about.json, to `here`,
+ * so that they remain if the step is saved again before the next one. Values of an evaluation are
+ * copied only if `here` has the same evaluation data. Members that are not copied are removed. */
+void state_provenance_copy_results(MPI_Comm comm, const char *step_path, json_t *here);
+
 /* Reads the value of STATE_INIT from the step's about.json; "" if there is none, or the file cannot
  * be read. */
 void state_provenance_init(const char *step_path, char init[STATE_INIT_BYTES]);

@@ -252,6 +252,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     /* rank 0's result is used, because other ranks may not see the directory */
     int is_own = is_own_step(from->c, path);
     MPI_Bcast(&is_own, 1, MPI_INT, 0, from->comm);
+    state_provenance_copy_results(from->comm, path, from->provenance);
     int status = read_place(from, ckpt, &place, err);
     if (status == DCP_OK) {
         s->step = dcp_checkpoint_step(ckpt);

@@ -15,7 +15,7 @@ typedef struct resume_from {
     const fsdp_layout *layout;
     const optim_type *optimizer;
     uint64_t epoch_samples, sequence, fingerprint; /* as in meta_data */
-    const json_t *provenance; /* from state_provenance_gather, plus the evaluation data */
+    json_t *provenance; /* from state_provenance_gather, plus the evaluation data */
     MPI_Comm comm;
     dcp_comm *dcp;     /* the same ranks as `comm` */
     dcp_tiers *stores; /* NULL for state_resume_preview */
