@@ -133,6 +133,27 @@ def test_a_resize_that_ranks_refuse_leaves_the_run_as_it_was():
     run.ends(143)
 
 
+def test_a_resize_waits_for_ranks_beyond_the_grace_period():
+    make_text()
+    # A step or an evaluation may take longer, and no step is lost.
+    run = Supervised(2, settings("long"), f"max_steps={100 * LAST}", options=("--grace", "0"))
+    run.wait_for(lambda: is_socket("long") and ctl("long", "status")["step"] > 1, "steps")
+    ranks = [rank["pid"] for rank in ctl("long", "status")["members"]]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "long/.control", "resize", "3"], stderr=subprocess.DEVNULL)
+    run.wait_for(lambda: ctl("long", "status")["state"] != "running", "the request")
+    for _ in range(10):
+        check(ctl("long", "status")["state"] == "resizing", run.said())
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    check(resize.wait(TIMEOUT) == 0, run.said())
+    shown = ctl("long", "status")
+    check(shown["ranks"] == 3 and shown["failures"] == 0 and "killing" not in run.said(), f"{shown} {run.said()}")
+    run.process.kill()
+    run.process.wait()
+
+
 def test_a_step_in_memory_is_saved_before_the_run_ends_for_a_requeue():
     make_text()
     # The step has just been saved in memory when the run is asked to end; afterwards it is in checkpoint.dir.

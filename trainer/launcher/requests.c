@@ -110,7 +110,10 @@ static void request_end(launcher_run *run, ranks_end_request how) {
     start->end_request = how;
     launcher_job_send(&start->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how",
                                              (int)how, "patient", is_patient));
-    launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
+    /* ranks that report their progress may do a long step or evaluation before they read the
+     * request; if they hang, the start stalls */
+    if (how != RANKS_END_RESIZE || !start->job.end_report.reports)
+        launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
 }
 
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks) {
