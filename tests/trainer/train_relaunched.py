@@ -79,9 +79,9 @@ def finished():
     train(1, config("killed.json", max_steps=2, scheduler=constant, metrics="lines.jsonl"))
 
 
-def hold():
+def hold(path="ckpt/.lock"):
     """Takes the lock of a writer for this process, which belongs to no job. Returns the file."""
-    holder = open("ckpt/.lock", "r+")
+    holder = open(path, "r+")
     cases.at_end(holder.close)
     fcntl.fcntl(holder, F_OFD_SETLK, WHOLE)
     return holder
@@ -93,6 +93,23 @@ def test_a_store_that_stays_in_use_ends_the_run():
     err = ends(launch("-n", "2", "--grace", "0.5"), 2)
     check(err.count("waiting for up to 0.5 s (dcp-run --grace), because") == 1, err)
     check("is in use by another writer" in messages(err)[-1] and "start 2, " not in err, err)
+
+
+def test_a_restart_waits_for_locks_that_outlive_lost_ranks():
+    cases.use(finished)
+    os.environ["DCP_RUN_TAKE_OVER"] = "1"
+    for last, path in (3, "lines.jsonl"), (4, "ckpt/.lock"):
+        with cases.part(path):
+            # Another restart may find the lock released.
+            holder = hold(path)
+            os.environ["DCP_RUN_GRACE"] = "0"
+            train(2, "killed.json", f"max_steps={last}", expect=3)
+            os.environ["DCP_RUN_GRACE"] = "1000"
+            run = Run(2, "killed.json", f"max_steps={last}")
+            check(run.wait_for(lambda: "waiting for up to 1000 s (dcp-run --grace)" in run.text(run.err), "the lock"),
+                  run.text(run.err))
+            holder.close()
+            check(run.wait() == 0 and max(steps()) == last, run.text(run.err))
 
 
 def test_a_store_that_becomes_free_is_used():

@@ -11,10 +11,12 @@
 #include "fsdp/fsdp.h"
 #include "programs/fail.h"
 #include "programs/program.h"
+#include "ranks/launcher.h"
 #include "ranks/log.h"
 #include "report/metrics.h"
 #include "report/trace.h"
 #include "state/train_state.h"
+#include "step/external_requests.h"
 #include "step/saves.h"
 #include "step/trainer.h"
 
@@ -146,7 +148,7 @@ static int open_metrics(run_report *r, dcp_error *err) {
     return report_metrics_open(path, &run, &r->lines, err);
 }
 
-static int open_on_rank_0(run_report *r, dcp_error *err) {
+static int prepare_rank_0(run_report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(&t->plan);
@@ -155,7 +157,23 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
     report_console_begin(&r->console, t->c->log_every, t->c->max_steps, t->shape.tokens > 0,
                          report_console_columns());
-    return open_metrics(r, err);
+    return DCP_OK;
+}
+
+/* Collective. Opens the metrics on rank 0. A restart waits for an earlier start's lock: a file
+ * server may keep the locks of a host that was lost. */
+static int wait_for_metrics(run_report *r, dcp_error *err) {
+    const trainer *t = r->t;
+    const double grace = ranks_launcher_takes_over() ? ranks_launcher_grace_s() : 0;
+    for (int tries = 1;; tries++) {
+        const int status = ranks_agree(t->comm, t->rank == 0 ? open_metrics(r, err) : DCP_OK, err);
+        int again = status == DCP_ERR_BUSY && MPI_Wtime() < r->begin + grace;
+        MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
+        if (!again || step_requests_has_stop(t->comm)) return status;
+        if (tries == 1)
+            ranks_info(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
+                       err->message);
+    }
 }
 
 /* Allocates room for a step's events: six per stage of a micro-batch, the events of a save, and
@@ -191,7 +209,8 @@ static void end_trace(run_report *r) {
 int report_begin(run_report *r, trainer *t, dcp_error *err) {
     *r = (run_report){.t = t, .begin = MPI_Wtime()};
     r->line_at = r->begin;
-    int status = ranks_agree(t->comm, open_on_rank_0(r, err), err);
+    int status = ranks_agree(t->comm, prepare_rank_0(r, err), err);
+    if (status == DCP_OK) status = wait_for_metrics(r, err);
     if (status == DCP_OK && t->trace) status = begin_trace(r, err);
     return status;
 }

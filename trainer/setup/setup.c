@@ -552,6 +552,8 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = setup_open_stores(t, err);
+    /* a file server may keep the locks of a host that an earlier start has lost */
+    if (status == DCP_ERR_BUSY && ranks_launcher_takes_over()) return PROGRAM_FAILED;
     if (status == DCP_OK) status = check_disk_space(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     report_offload(t);
