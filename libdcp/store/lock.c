@@ -393,6 +393,7 @@ static int fail_moved(const store_lock *lock, dcp_error *err) {
     store_writer now = {.has_ended = false};
     int fd = open(lock->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool is_taken = fd >= 0 && read_current(fd, &now) == 0 && now.id[0] &&
+                    strcmp(now.id, lock->self.id) != 0 &&
                     store_writer_find(&now) != STORE_WRITER_GONE;
     if (fd >= 0) close(fd);
     if (is_taken)
