@@ -82,6 +82,13 @@ int program_refuse(const char *fmt, ...) {
 
 int program_no_memory(void) { return program_fail(PROGRAM_FAILED, "out of memory"); }
 
+bool program_path_is_wrong(int code) {
+    static const int wrong[] = {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, EISDIR};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (code == wrong[i]) return true;
+    return false;
+}
+
 int program_fail_errno(const char *what, const char *path) {
     int code = errno;
     if (code == ENOENT) return program_refuse("%s %s: no such file or folder", what, path);

@@ -33,6 +33,9 @@ int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
  * and the message "out of memory". */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
 int program_no_memory(void);
+/* Returns true if a call has failed with this errno because of the path that it was given. After
+ * other errors, such as those of a disk or a server, the same path may work later. */
+bool program_path_is_wrong(int code);
 /* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE if the path is
  * unsuitable: for example, it does not exist, or it exists already. Otherwise returns
  * PROGRAM_FAILED. */

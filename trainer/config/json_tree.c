@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "config/path_checks.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
+#include "programs/program.h"
 
 #define MAX_BYTES ((size_t)2 << 20) /* so jansson's tree stays below 200 MB */
 
@@ -82,7 +82,7 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "%s: is a directory; a JSON file is required", path);
     }
     if (!file)
-        return core_fail(err, config_paths_is_wrong(errno) ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
+        return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
                          "%s: cannot read: %s; give an existing JSON file", path, strerror(errno));
     json_t *object = NULL;
     const int status = parse(file, path, &object, err);

@@ -15,6 +15,7 @@
 #include "config/schema.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
+#include "programs/program.h"
 
 /* A word that differs from a known one by at most this many edits counts as misspelled. */
 enum { MISSPELLING_EDITS = 2 };
@@ -116,13 +117,6 @@ static int check_all_braces(const config *c, bool on_rank, dcp_error *err) {
     return status;
 }
 
-bool config_paths_is_wrong(int code) {
-    static const int wrong[] = {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, EISDIR};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        if (code == wrong[i]) return true;
-    return false;
-}
-
 int config_paths_check(const config *c, dcp_error *err) {
     int status = check_directories_differ(c, err);
     if (status == DCP_OK) status = check_all_braces(c, false, err);
@@ -158,7 +152,7 @@ int config_paths_check_writable(const config *c, const char *what, const char *p
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && is_created_by_run(c, folder))) return DCP_OK;
-    return core_fail(err, config_paths_is_wrong(code) ? DCP_ERR_ARG : DCP_ERR_IO,
+    return core_fail(err, program_path_is_wrong(code) ? DCP_ERR_ARG : DCP_ERR_IO,
                      "%s: cannot open %.300s: %s; name a file that can be written", what, path,
                      strerror(code));
 }

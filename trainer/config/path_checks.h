@@ -5,10 +5,6 @@
 
 #include "config/config.h"
 
-/* Returns true if a call has failed with this errno because of the path that it was given. After
- * other errors, such as those of a disk or a server, the same path may work later. */
-bool config_paths_is_wrong(int code);
-
 /* Returns DCP_ERR_ARG if two stores are the same directory, if braces in a store's path or domain
  * contain something unknown, or if checkpoint.resume is a missing path that resembles one of the
  * key's words, such as "atuo". */
@@ -20,7 +16,7 @@ int config_paths_check_environment(const config *c, dcp_error *err);
 
 /* Checks whether a run could write the file, without creating anything. The folder must exist,
  * unless the run's stores create it. Returns DCP_ERR_ARG if the run could not write it, or
- * DCP_ERR_IO if that may pass (config_paths_is_wrong); the message begins with `what`. */
+ * DCP_ERR_IO if that may pass (program_path_is_wrong); the message begins with `what`. */
 int config_paths_check_writable(const config *c, const char *what, const char *path,
                                 dcp_error *err);
 

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/path_checks.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/model_files.h"
+#include "programs/program.h"
 #include "ranks/log.h"
 
 static const char section[] = "/files/";
@@ -113,7 +113,7 @@ typedef int (*file_fn)(void *ctx, const char *path, const char *name, uint64_t b
                        dcp_error *err);
 
 static int fail_tokenizer(const char *path, dcp_error *err) {
-    return core_fail(err, config_paths_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
+    return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
                      "data.tokenizer: cannot read %s: %s; give the folder of a tokenizer", path,
                      strerror(errno));
 }
