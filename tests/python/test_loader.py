@@ -218,6 +218,14 @@ class Test(unittest.TestCase):
                 with self.subTest(was=was, now=now, batches=batches):
                     self.check(was, now, batches)
 
+    def test_other_batches_on_as_many_ranks(self):
+        """torchdata counts the batches of a BatchSampler, and not samples, so their size matters."""
+        for batch, other, workers, others in (2, 4, 0, 0), (4, 2, 0, 0), (2, 3, 0, 2), (2, 2, 2, 0), (2, 4, 2, 2):
+            for size in 1, 2:
+                was = Run("batches", size, batch, workers, length=24)
+                now = dataclasses.replace(was, batch=other, workers=others)
+                with self.subTest(was=was, now=now):
+                    self.check(was, now, 3)
 
     def test_iterable(self):
         """A dataset that counts, or whose iterator does: on other ranks, with other workers, also after the epoch."""

@@ -264,6 +264,16 @@ def shares(loader: Any) -> int | None:
     return None if not is_stateful_loader(loader) or _is_iterable(loader) else _Reading(loader).shares
 
 
+def counts_alike(loader: Any, state: State, was: State) -> bool:
+    """Returns true if the position ``was`` is the loader's after it gets the state. It is not if the state counts
+    batches, and their size has changed; nor does such a loader accept a state from a different number of workers."""
+    reading = _Reading(loader)
+    if not reading.counts_batches:
+        return True
+    workers = _main(state)["_num_workers"] if "_snapshot" in state else 0
+    return bool(reading.position(state)[SAMPLES] == was[SAMPLES] and workers == loader.num_workers)
+
+
 def resharded(loader: Any, states: Sequence[State], positions: Sequence[State | None], rank: int, size: int) -> State:
     """A StatefulDataLoader's state on rank ``rank`` of ``size``.
 

@@ -195,7 +195,7 @@ class Loader:
         """
         states = [_object(bytes(row), name) for row in rows]
         positions = [state.pop(_POSITION, None) for state in states]
-        if not self._is_resized(positions, size):
+        if not self._is_resized(states, positions, size):
             state: Mapping[str, Any] = states[rank]
         elif self.reshard is not None:
             state = of_program(self.reshard, states, rank, size)
@@ -203,10 +203,12 @@ class Loader:
             state = self._converted(states, positions, rank, size, name)
         of_program(lambda: self.loader.load_state_dict(dict(state)))
 
-    def _is_resized(self, positions: list[Any], size: int) -> bool:
-        """Whether a different number of ranks saved, or the samples were divided among a different number of ranks."""
+    def _is_resized(self, states: list[dict[str, Any]], positions: list[Any], size: int) -> bool:
+        """Whether a different number of ranks saved, or the samples were divided among a different number of ranks, or
+        in different batches that the state counts."""
         shares = positions[0] and _positions.shares(self._source)
-        return len(positions) != size or bool(shares and shares != positions[0]["shares"])
+        return len(positions) != size or bool(shares and (
+            shares != positions[0]["shares"] or not _positions.counts_alike(self._source, states[0], positions[0])))
 
     def _converted(self, states: list[dict[str, Any]], positions: list[Any], rank: int, size: int,
                    name: str) -> dict[str, Any]:
