@@ -165,6 +165,39 @@ class Test(unittest.TestCase):
                                       timeout=LIMIT_S, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr[-3000:])
 
+    def test_a_handler_that_closes_the_store_in_a_fence(self):
+        """The worker's thread is about to end the save, and waits for the fence."""
+        gate = threading.Event()
+
+        def await_function(thread, name):
+            def is_inside():
+                frame = sys._current_frames().get(thread)
+                while frame and frame.f_code.co_name != name:
+                    frame = frame.f_back
+                return frame is not None
+            while not is_inside():
+                time.sleep(0.001)
+
+        def interrupt(thread=threading.get_ident()):
+            await_function(thread, "fence")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def handler(*_signal):
+            gate.set()
+            while not saving._has_ended():
+                time.sleep(0.001)
+            await_function(store._worker._thread, "_finish")
+            store.close()
+        signal.signal(signal.SIGINT, handler)
+        store = libdcp.Store(self.dir)
+        saving = store.save_async(1, self.state, copy=False, progress=lambda *_: gate.wait(LIMIT_S))
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        saving.fence()
+        interrupter.join()
+        self.assertGreater(saving.result().bytes, 0)
+        self.assertEqual(libdcp.steps(self.dir), [1])
+
     def test_a_handler_that_saves_while_a_save_in_flight_is_waited_for(self):
         """The save in flight fails, and its own caller learns of that."""
         gate = threading.Event()

@@ -390,7 +390,7 @@ class Saving(concurrent.futures.Future[Report]):
             return
         with _signals.Shield():  # otherwise a signal could arrive between the end and its report
             report = _capi.ReportStruct()
-            with self._turn(), self._ending:
+            with self._turn(), self._hold_ending():
                 if self._freed:
                     self.refuse_interrupted()
                     return
@@ -400,6 +400,19 @@ class Saving(concurrent.futures.Future[Report]):
                 self.set_result(_options.report_of(report))
             else:
                 self.set_exception(failure)
+
+    @contextlib.contextmanager
+    def _hold_ending(self) -> Iterator[None]:
+        """Holds ``_ending``, unless another thread ends the save meanwhile. That may be a signal handler which waits for
+        this thread, and has interrupted the fence that holds the lock."""
+        is_held = False
+        while not self._freed and not is_held:
+            is_held = self._ending.acquire(timeout=_signals.ASK_S)
+        try:
+            yield
+        finally:
+            if is_held:
+                self._ending.release()
 
     def _close_quietly(self) -> None:
         """Failures are logged, since they do not change how the save has ended."""
