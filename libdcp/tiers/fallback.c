@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
@@ -396,12 +397,22 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
+/* Returns the path by which the list was opened, as the caller knows it, or the directory's
+ * absolute path if the former now leads elsewhere. */
+static const char *find_opened(const tier *t) {
+    struct stat named, opened;
+    if (stat(t->store->dir, &opened)) return t->path;
+    const bool is_same = stat(t->path, &named) == 0 && named.st_dev == opened.st_dev &&
+                         named.st_ino == opened.st_ino;
+    return is_same ? t->path : t->store->dir;
+}
+
 /* Collective; `status` is this rank's status so far. */
 static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
     candidates c = {0};
     for (size_t i = 0; i < l->tiers->n; i++) {
         const tier *t = &l->tiers->list[i];
-        l->places[i] = (place){t->store->dir, t->given.is_private != 0};
+        l->places[i] = (place){find_opened(t), t->given.is_private != 0};
     }
     status = comm_agree(l->tiers->comm, status, err);
     if (!status) status = list_wanted(l, &c, err);
