@@ -28,6 +28,7 @@ class State:
     def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
+        self.has_chosen_rank = size != 1  # by the program, and not by a store's group
         self._known = _tree.Known()
         self._apart: set[str] = set()  # paths of arrays that ranks have separately, without a common type and shape
         self._flat = self._flattened()
@@ -60,9 +61,9 @@ class State:
         return self._given
 
     def is_of(self, rank: int, size: int) -> bool:
-        """Returns true if the state was made for this rank of so many ranks: what each rank has separately depends on
-        both."""
-        return (rank, size) == (self._rank, self._size)
+        """Returns true if the state was made for this rank of so many ranks, or the program has chosen another rank: what
+        each rank has separately depends on both numbers."""
+        return self.has_chosen_rank or (rank, size) == (self._rank, self._size)
 
     @property
     def handle(self) -> c.c_void_p:

@@ -310,7 +310,9 @@ class Store:
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Examines a state's tensors once, for many saves of the same memory: pass the result instead of the state. Not
         collective. The arrays' addresses, shapes and types must not change; their contents may."""
-        return State(state, self._comm.rank, self._comm.size)
+        declared = State(state, self._comm.rank, self._comm.size)
+        declared.has_chosen_rank = False
+        return declared
 
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
