@@ -39,7 +39,8 @@ class Test(unittest.TestCase):
         self.environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "DCP_BIN": str(self.bin),
                             "DCP_MPIRUN": str(alone), "DCP_ALONE": "1", "DCP_SOURCE": str(SOURCE),
                             "DCP_PYTHON": sys.executable, "MAKE_CHECKPOINT": str(HELPERS / "make_checkpoint"),
-                            "MAKE_STATE": str(HELPERS / "make_state"), "CRASH_INJECT": str(HELPERS / "crash_inject.so")}
+                            "MAKE_STATE": str(HELPERS / "make_state"), "CRASH_INJECT": str(HELPERS / "crash_inject.so"),
+                            "CRASH_REFUSE": str(HELPERS / "crash_refuse.so")}
 
     def run_script(self, script):
         words = [sys.executable, "-B", script] if script.suffix == ".py" else [script]
