@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
+#include "programs/program.h"
 #include "ranks/log.h"
 
 enum { RUN_BYTES = 17, LOCK_TRIES = 200, OPEN_TRIES = 100 };
@@ -24,13 +25,10 @@ enum { RUN_BYTES = 17, LOCK_TRIES = 200, OPEN_TRIES = 100 };
 /* Reports a failed call on the file, by errno: DCP_ERR_ARG if another path would help, otherwise
  * DCP_ERR_IO. */
 static int report_file_fail(const char *path, const char *what, dcp_error *err) {
-    static const int wrong[] = {EACCES, EPERM,        EISDIR, ENOENT, ENOTDIR,
-                                EROFS,  ENAMETOOLONG, ELOOP,  EINVAL, ENXIO};
     const int code = errno;
-    int status = DCP_ERR_IO;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        if (code == wrong[i]) status = DCP_ERR_ARG;
-    return core_fail(err, status, "metrics: %s %s: %s", what, path, strerror(code));
+    const bool is_wrong = program_path_is_wrong(code) || code == EINVAL || code == ENXIO;
+    return core_fail(err, is_wrong ? DCP_ERR_ARG : DCP_ERR_IO, "metrics: %s %s: %s", what, path,
+                     strerror(code));
 }
 
 /* Checks the first bytes. Zeros are accepted, because a crash of the machine may leave them. */
