@@ -167,12 +167,8 @@ static int wait_for_metrics(run_report *r, dcp_error *err) {
     const double grace = ranks_launcher_takes_over() ? ranks_launcher_grace_s() : 0;
     for (int tries = 1;; tries++) {
         const int status = ranks_agree(t->comm, t->rank == 0 ? open_metrics(r, err) : DCP_OK, err);
-        int again = status == DCP_ERR_BUSY && MPI_Wtime() < r->begin + grace;
-        MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
-        if (!again || step_requests_has_stop(t->comm)) return status;
-        if (tries == 1)
-            ranks_info(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
-                       err->message);
+        if (!step_requests_allow_wait(t->comm, tries, status, r->begin, grace, err->message))
+            return status;
     }
 }
 

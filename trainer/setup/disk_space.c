@@ -218,19 +218,14 @@ static int open_stores(trainer *t, dcp_error *err) {
                                        .filled_ctx = &t->tl,
                                        .on_fill_progress = ranks_board_on_progress};
     static const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
-    const double grace = ranks_launcher_grace_s(), until = MPI_Wtime() + grace;
+    const double begin = MPI_Wtime(), grace = ranks_launcher_grace_s();
     dcp_error why;
     for (int tries = 1;; tries++) {
         const int status =
             dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
         if (status == DCP_OK) return DCP_OK;
-        int again = status == DCP_ERR_BUSY && MPI_Wtime() < until;
-        MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
-        if (!again || step_requests_has_stop(t->comm))
+        if (!step_requests_allow_wait(t->comm, tries, status, begin, grace, why.message))
             return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
-        if (tries == 1)
-            ranks_info(t->rank, "waiting for up to %g s (dcp-run --grace), because %s", grace,
-                       why.message);
         nanosleep(&pause, NULL);
     }
 }

@@ -96,3 +96,14 @@ bool step_requests_has_stop(MPI_Comm comm) {
     MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);
     return asked;
 }
+
+bool step_requests_allow_wait(MPI_Comm comm, int tries, int status, double begin, double grace,
+                              const char *why) {
+    int rank, again = status == DCP_ERR_BUSY && MPI_Wtime() < begin + grace;
+    MPI_Bcast(&again, 1, MPI_INT, 0, comm);
+    if (!again || step_requests_has_stop(comm)) return false;
+    MPI_Comm_rank(comm, &rank);
+    if (tries == 1)
+        ranks_info(rank, "waiting for up to %g s (dcp-run --grace), because %s", grace, why);
+    return true;
+}

@@ -29,3 +29,10 @@ step_requests step_requests_collect(MPI_Comm comm);
 /* Collective. Returns true if any rank has received RANKS_END_STOP or RANKS_END_REQUEUE, which are
  * urgent, unlike RANKS_END_RESIZE. step_requests_collect still returns the request afterwards. */
 bool step_requests_has_stop(MPI_Comm comm);
+
+/* Collective, after try number `tries` to open files, the first of which is number 1. Returns true
+ * if the ranks should try again: `status` is DCP_ERR_BUSY on rank 0, because of another process
+ * that may still let go (`why`), fewer than `grace` seconds have passed since `begin` (MPI_Wtime),
+ * and no rank has been asked to end. After the first try, rank 0 logs what is waited for. */
+bool step_requests_allow_wait(MPI_Comm comm, int tries, int status, double begin, double grace,
+                              const char *why);
