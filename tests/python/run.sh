@@ -4,12 +4,11 @@
 # accelerate, peft and lightning. Also runs mypy on package and examples. Programs that some tests run must be built, as
 # tests/run.sh does.
 #   tests/python/run.sh DIR
-# Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON names the Python from which the environment
-# with torch is made (default python3).
+# Makes environments below DIR, or uses existing ones; takes 7 GB. PYTHON: see environment.sh.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-    sed -n '2,8s/^# //p' "$0" >&2
+    sed -n '2,7s/^# //p' "$0" >&2
     exit 2
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,14 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 
 . "$root/cmake/mpi-env.sh"
 python=$dir/environment/bin/python
-install_environment() { # what the tests need, while the wheel is built and tested
-    [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
-    "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
-        'torchtitan==0.3.*' hypothesis torchdata peft lightning tensorboard wandb nbconvert ipykernel matplotlib
-    "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
-        echo "no megatron-core for this Python: test_megatron.py is skipped"
-}
-install_environment &
+"$tests/environment.sh" "$dir" & # while the wheel is built and tested
 installing=$!
 "$tests/wheel.sh" "$dir"
 wait "$installing"
