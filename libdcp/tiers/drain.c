@@ -177,10 +177,11 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     return DCP_OK;
 }
 
-void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, bool is_own_thread) {
     tiers_drain *d = NULL;
     dcp_error err;
-    int status = comm_agree(tiers->comm, make_drain(tiers, to, from, &d, &err), &err);
+    int status =
+        comm_agree(to->comm ? to->comm : tiers->comm, make_drain(tiers, to, from, &d, &err), &err);
     if (status) {
         free_drain(d);
         tiers_record_save(to, from->step, status);
@@ -192,19 +193,20 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     store_pin(d->from, d->step);
     d->begin = core_clock_now();
     d->planned = plan_filling(d, &d->task.error);
-    /* an engine that calls MPI-IO needs the caller's thread: see save/calls.c */
-    const bool may_have_thread =
-        to->comm && !d->planned &&
-        move_engine_row((dcp_engine)d->request.agreed.engine)->is_for_any_thread;
-    if (may_have_thread) core_task_start(&d->task, "dcp-fill");
-    if (!d->task.has_thread) core_task_finish(&d->task);
+    /* an engine that calls MPI-IO needs the list's own thread: see save/calls.c */
+    const bool is_for_any_thread =
+        d->planned || move_engine_row((dcp_engine)d->request.agreed.engine)->is_for_any_thread;
+    if (to->comm && is_for_any_thread && !d->planned) core_task_start(&d->task, "dcp-fill");
+    if (!d->task.has_thread && (is_own_thread || is_for_any_thread)) core_task_finish(&d->task);
 }
 
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t) {
     if (t->drain && tiers_is_abandoned(tiers, t->drain->step)) core_task_cancel(&t->drain->task);
 }
 
-bool tiers_drain_is_done(tier *t) { return !t->drain || core_task_is_done(&t->drain->task); }
+bool tiers_drain_is_done(const tier *t) {
+    return !t->drain || !t->drain->task.has_thread || core_task_is_done(&t->drain->task);
+}
 
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     tiers_drain *d = t->drain;

@@ -25,13 +25,15 @@ typedef struct tiers_drain {
 } tiers_drain;
 
 /* Collective: starts to fill `to` from the last step of `from`. If there can be no thread, `to` is
- * filled before this returns. Failures are recorded and logged. */
-void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
+ * filled before this returns. But if only the thread that uses the list can fill `to`, and the
+ * caller is another one (!is_own_thread), tiers_drain_finish fills it. Failures are recorded and
+ * logged. */
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, bool is_own_thread);
 /* Cancels the filling if its step is abandoned, without waiting. A call on one rank is enough to
  * end it on all ranks. */
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t);
-/* Returns true if tiers_drain_finish would return on this rank without waiting. */
-bool tiers_drain_is_done(tier *t);
+/* Returns true if no thread of this rank is filling the tier. */
+bool tiers_drain_is_done(const tier *t);
 /* Waits until the filling has ended, and records the outcome. Does nothing if the tier is not being
  * filled. */
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t);

@@ -410,6 +410,7 @@ static const char *find_opened(const tier *t) {
 /* Collective; `status` is this rank's status so far. */
 static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
     candidates c = {0};
+    tiers_answer_as_of_now(l->tiers);
     for (size_t i = 0; i < l->tiers->n; i++) {
         const tier *t = &l->tiers->list[i];
         l->places[i] = (place){find_opened(t), t->given.is_private != 0};

@@ -42,7 +42,8 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     tiers->loads_only = options->loads_only;
     tiers->fill_progress_ctx = options->fill_progress_ctx;
     tiers->list = calloc(n, sizeof *tiers->list);
-    if (!tiers->list) return core_fail_memory(err, n * sizeof *tiers->list);
+    tiers->before = calloc(n, sizeof *tiers->before);
+    if (!tiers->list || !tiers->before) return core_fail_memory(err, n * sizeof *tiers->list);
     tiers->n = n;
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++)
@@ -156,8 +157,7 @@ static void close_tier(tier *t) {
 static void end_fillings(dcp_tiers *tiers) {
     dcp_error err;
     tier *flying = tiers->flight_tier;
-    if (tiers->flight && dcp_tiers_wait(tiers, NULL, &err))
-        tiers_warn(tiers, flying, tiers->flight_step, &err);
+    if (dcp_tiers_wait(tiers, NULL, &err)) tiers_warn(tiers, flying, tiers->flight_step, &err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
 }
 
@@ -173,6 +173,7 @@ void dcp_tiers_close(dcp_tiers *tiers) {
     if (is_own) save_memory_free(&tiers->memory);
     free((char *)tiers->given.about_json);
     free(tiers->list);
+    free(tiers->before);
     free(tiers);
 }
 

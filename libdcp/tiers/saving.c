@@ -24,7 +24,8 @@ static bool is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
 
 int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     bool due = false;
-    for (size_t i = 0; tiers && i < tiers->n; i++) due |= is_due(tiers, &tiers->list[i], step);
+    for (size_t i = 0; tiers && i < tiers->n; i++)
+        due |= is_due(tiers, tiers_agreed(tiers, i), step);
     return due;
 }
 
@@ -54,23 +55,24 @@ int dcp_tiers_is_filled(dcp_tiers *tiers) {
     return filled;
 }
 
-/* Collective: fills the stores that wait for the step that was saved, unless the run has gone back
- * to an earlier step on any rank: the others may learn of that only after this call. */
-static void fill_waiting(dcp_tiers *tiers) {
+/* Collective over the store's own communicator, if it has one: starts to fill a store that waits
+ * for the step that was saved, unless the run has gone back to an earlier step on any rank: the
+ * others may learn of that only after this call. */
+static void fill_waiting(dcp_tiers *tiers, tier *t, bool is_own_thread) {
     uint64_t is_past = tiers_is_abandoned(tiers, tiers->flight_step);
-    bool any = false;
-    for (size_t i = 0; i < tiers->n; i++) any |= tiers->list[i].waiting;
-    if (any) comm_allreduce(tiers->comm, &is_past, 1, DCP_REDUCE_MAX, NULL);
-    for (size_t i = 0; i < tiers->n; i++) {
-        tier *t = &tiers->list[i];
-        if (t->waiting && !is_past) tiers_drain_start(tiers, t, tiers->flight_tier);
-        t->waiting = false;
-    }
+    comm_allreduce(t->comm ? t->comm : tiers->comm, &is_past, 1, DCP_REDUCE_MAX, NULL);
+    if (!is_past) tiers_drain_start(tiers, t, tiers->flight_tier, is_own_thread);
+    t->waiting = false;
 }
 
-int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
-    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait: tiers is NULL");
-    if (!tiers->flight) return DCP_OK;
+/* Fills the stores that dcp_tiers_wait_in_thread could not fill. */
+static void fill_the_rest(dcp_tiers *tiers) {
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers->list[i].waiting) fill_waiting(tiers, &tiers->list[i], true);
+}
+
+/* Ends the save in flight, and starts to fill the stores that have a communicator of their own. */
+static int end_flight(dcp_tiers *tiers, bool is_own_thread, dcp_report *report, dcp_error *err) {
     dcp_report own = DCP_REPORT_INIT;
     int status = dcp_save_wait(tiers->flight, &own, err);
     tiers->flight = NULL;
@@ -82,16 +84,34 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
         if (t->waiting) tiers_record_missed(t, tiers->flight_step);
         t->waiting = false;
     }
-    if (!status) fill_waiting(tiers);
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers->list[i].waiting && tiers->list[i].comm)
+            fill_waiting(tiers, &tiers->list[i], is_own_thread);
     if (!status) status = core_sized_check(report, sizeof own, "DCP_REPORT_INIT", err);
     if (!status) core_sized_copy_out(report, &own, sizeof own);
+    return status;
+}
+
+int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait: tiers is NULL");
+    tiers_answer_as_of_now(tiers);
+    const int status = tiers->flight ? end_flight(tiers, true, report, err) : DCP_OK;
+    fill_the_rest(tiers);
+    return status;
+}
+
+int dcp_tiers_wait_in_thread(dcp_tiers *tiers, size_t *store, dcp_report *report, dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_wait_in_thread: tiers is NULL");
+    const bool is_saving = tiers->flight != NULL;
+    const int status = is_saving ? end_flight(tiers, false, report, err) : DCP_OK;
+    if (store)
+        *store = is_saving && !status ? (size_t)(tiers->flight_tier - tiers->list) : tiers->n;
     return status;
 }
 
 /* Waits for the save in flight, because the caller requests another save. */
 static int await_flight(dcp_tiers *tiers, dcp_error *err) {
     dcp_error why;
-    if (!tiers->flight) return DCP_OK;
     int status = dcp_tiers_wait(tiers, NULL, &why);
     if (status) tiers_warn(tiers, tiers->flight_tier, tiers->flight_step, &why);
     if (status == DCP_ERR_COMM && err) *err = why;
@@ -236,6 +256,7 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
         else if (t->waiting || t == first)
             t->requested = false; /* later requests are for the save after this one */
     }
+    tiers_answer_as_before(tiers);
     return status;
 }
 

@@ -159,6 +159,17 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
               (unsigned long long)step, t->store->dir, err->message);
 }
 
+const tier *tiers_agreed(const dcp_tiers *tiers, size_t i) {
+    return tiers->answers_as_before ? &tiers->before[i] : &tiers->list[i];
+}
+
+void tiers_answer_as_of_now(dcp_tiers *tiers) { tiers->answers_as_before = false; }
+
+void tiers_answer_as_before(dcp_tiers *tiers) {
+    memcpy(tiers->before, tiers->list, tiers->n * sizeof *tiers->before);
+    tiers->answers_as_before = true;
+}
+
 bool tiers_is_abandoned(const dcp_tiers *tiers, uint64_t step) {
     return tiers->goes_back && step > tiers->back_to;
 }
@@ -206,8 +217,9 @@ void tiers_update_store(const dcp_tiers *tiers, tier *t) {
 }
 
 static void note_intact(const dcp_tiers *tiers, tier *t, uint64_t step, bool is_marked) {
-    t->step = step;
-    t->has_step = true;
+    tier *before = &tiers->before[t - tiers->list];
+    t->step = before->step = step;
+    t->has_step = before->has_step = true;
     store_pin(t->store, step);
     if (t->intact_pending) store_unpin(t->store, t->intact);
     t->intact = step;
@@ -300,12 +312,12 @@ int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *
 
 int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
     if (!tiers || i >= tiers->n) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_ask: no such store");
-    tiers->list[i].requested = true;
+    tiers->list[i].requested = tiers->before[i].requested = true;
     return DCP_OK;
 }
 
 int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
-    return tiers && i < tiers->n && tiers_has_step(tiers, &tiers->list[i], step);
+    return tiers && i < tiers->n && tiers_has_step(tiers, tiers_agreed(tiers, i), step);
 }
 
 void tiers_number_alike(dcp_tiers *tiers) {

@@ -36,6 +36,11 @@ struct dcp_tiers {
     pid_t process;  /* the process that opened the list */
     tier *list;
     size_t n;
+    /* A copy of the list from the time when the save in flight began. While answers_as_before is
+     * set, dcp_tiers_is_due and dcp_tiers_has use it, since dcp_tiers_wait_in_thread may change the
+     * list at any time. */
+    tier *before;
+    bool answers_as_before;
     dcp_log_fn log;
     void *log_ctx;
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
@@ -79,6 +84,17 @@ void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_
 /* Functions for what the list knows about its stores. Only the caller's thread uses this knowledge,
  * so none of these functions waits. A store itself is changed only while no thread works on it
  * (tiers_update_store). */
+
+/* Returns the tier as it is, or as it was when the save in flight began, if only that is the same
+ * on all ranks. For calls that are not collective. */
+const tier *tiers_agreed(const dcp_tiers *tiers, size_t i);
+
+/* From now on, tiers_agreed returns the tiers as they are now. */
+void tiers_answer_as_before(dcp_tiers *tiers);
+
+/* Ends that. Called by the thread that uses the list, once no thread can be in
+ * dcp_tiers_wait_in_thread. */
+void tiers_answer_as_of_now(dcp_tiers *tiers);
 
 /* Returns true if the run has gone back to a step before this one. Then the next save sets this
  * step aside, and what the list knows about the step no longer counts. */

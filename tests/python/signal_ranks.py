@@ -55,6 +55,26 @@ def given_up(group, directory, who):
         return ends, store.steps()
 
 
+def begun_in_list(group, directory, who):
+    """Ctrl-C on rank `who` once a save into a list has begun: that rank never waits for the save, the others do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun = libdcp.Store._begun
+
+    def interrupted_after(store, *given):
+        saving = begun(store, *given)
+        if group.rank() == who:
+            os.kill(os.getpid(), signal.SIGINT)
+        return saving
+    state = state_of(group)
+    with libdcp.Store([libdcp.Tier(directory / "fast"), libdcp.Tier(directory / "slow")], group=group) as store:
+        store.save(1, state)
+        with mock.patch.object(libdcp.Store, "_begun", interrupted_after):
+            end = told(lambda: store.save_async(2, state).wait())
+        dist.barrier(group)  # reached on the other ranks only if their waits end
+        store.save(3, state)
+        return end[0] if end[0] == "KeyboardInterrupt" else end, store.steps()
+
+
 def prepared_late(group, directory, who):
     """Ctrl-C while a rank examines its state, before it has sent anything to the others."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

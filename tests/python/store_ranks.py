@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import warnings
 from unittest import mock
 
@@ -276,6 +277,33 @@ def private_store(group, directory, redundancy, steps, value):
         step = store.load(loaded)["step"]
         raised = [said(lambda: store.save(new, state(value))) for new in (4, step, 99)]
         return step, float(loaded["w"].array[0]), [why and why[2] for why in raised], lines
+
+
+def futures_of_list(group, directory):
+    """Saves into a list of two directories in the background. No rank waits for another one, or for the store."""
+    def all_have_it():
+        return list(_directory.steps(directory / "slow")) == [1]
+    published = []
+    tiers = [libdcp.Tier(directory / "fast"), libdcp.Tier(directory / "slow")]
+    with libdcp.Store(tiers, group=group, on_published=lambda *what: published.append(what)) as store:
+        saving = store.save_async(1, {"w": np.full(3, 1.0)})
+        fulfilled(saving.done)
+        bytes_saved = saving.result(timeout=0).bytes
+        fulfilled(all_have_it)
+        due = [store.is_due(1), store.is_due(2)]
+        second = store.save_async(2, {"w": np.full(3, 2.0)})
+        if group.rank() == 0:
+            second.wait()  # the others never do
+    return bytes_saved > 0, due, published
+
+
+def fulfilled(condition):
+    """Waits until the condition holds; fails after a minute, in which case it never will."""
+    end = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(condition)
+        time.sleep(0.001)
 
 
 def load_of_list(group, directory, more, progress):

@@ -36,6 +36,13 @@ class Test(unittest.TestCase):
                     self.assertEqual(end, "KeyboardInterrupt" if rank == who else ("Error", who, "CANCELLED"))
                     self.assertEqual(found, [1])
 
+    def test_a_list_that_saves(self):
+        """No rank waits for the one that never waits for its save."""
+        answers = self.pool.results(signal_ranks.begun_in_list, [(pathlib.Path(self.dir), 1)] * RANKS)
+        end, steps = answers[0]
+        self.assertIn((end, steps), ((("Error", 1, "CANCELLED"), [1, 3]), ("ended", [1, 2, 3])))
+        self.assertEqual(answers[1:], [("KeyboardInterrupt", steps), (end, steps)])
+
     def test_before_the_ranks_meet(self):
         answers = self.pool.results(signal_ranks.prepared_late, [(self.dir, 1)] * RANKS)
         self.assertEqual(answers, [("KeyboardInterrupt" if rank == 1 else ("Error", 1, "CANCELLED"), [2]) for rank in range(RANKS)])

@@ -113,6 +113,13 @@ class Test(unittest.TestCase):
                 for rank in fails:
                     self.assertEqual(found[rank][0][:2], ("OSError", "not here"))
 
+    def test_background_saves_into_a_list_end_alone(self):
+        found = pool.results(store_ranks.futures_of_list, [(self.dir,)] * 3)
+        folders = {(step, str(self.dir / place / f"step-{step:08}")) for step in (1, 2) for place in ("fast", "slow")}
+        for has_bytes, due, published in found:
+            self.assertEqual((has_bytes, due), (True, [True, True]))
+            self.assertEqual(set(published), folders)
+
     def test_paths_that_differ_are_reported(self):
         given = [(self.dir / name,) for name in ("a", "a", "b")]
         found = pool.results(store_ranks.warnings_of_paths, given)

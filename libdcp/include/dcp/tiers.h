@@ -174,6 +174,22 @@ DCP_API int dcp_tiers_is_filled(dcp_tiers *tiers);
  * NULL. */
 DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
 
+/* Does what dcp_tiers_wait does, in a thread of the program: it needs no call by the threads that
+ * use the list on other ranks, as long as every rank has a thread that calls it. These calls may
+ * begin at different times. So that the ranks agree all the same, dcp_tiers_is_due and
+ * dcp_tiers_has continue to answer as if the save were still in flight, until the next call of
+ * dcp_tiers_save_async, dcp_tiers_save, dcp_tiers_load or dcp_tiers_load_step.
+ *
+ *   store  receives the store that got the step, by its place in the list, or the number of stores
+ *          if none did; may be NULL
+ *
+ * While it runs, other threads may call only these two functions and, until the save has ended
+ * (dcp_tiers_is_done), dcp_tiers_is_done and dcp_tiers_fence_within. It calls HDF5. Some stores can
+ * be filled only by the thread that uses the list, which does so in its next save or in the close:
+ * the list's first store, whose last save has failed, and stores whose engine calls MPI-IO. */
+DCP_API int dcp_tiers_wait_in_thread(dcp_tiers *tiers, size_t *store, dcp_report *report,
+                                     dcp_error *err);
+
 /* Waits for everything under way, then saves `step` from memory into one store after the other:
  * into each that is due, unless it has the step. Checks that a store still has the step before it
  * relies on this.

@@ -174,6 +174,7 @@ _STATUS: dict[str, list[Any]] = {
     "tiers_save": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), c.c_int, c.POINTER(ReportStruct)],
     "tiers_save_async": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions)],
     "tiers_wait": [P, c.POINTER(ReportStruct)],
+    "tiers_wait_in_thread": [P, c.POINTER(c.c_size_t), c.POINTER(ReportStruct)],
     "tiers_steps": [P, c.POINTER(TierStruct), c.c_size_t, c.POINTER(c.POINTER(TiersStep)), c.POINTER(c.c_size_t)],
     "tiers_load_step": [P, c.c_uint64, TIERS_LOAD, P],
     "tiers_load": [P, TIERS_LOAD, P, U64P],

@@ -177,6 +177,8 @@ class Directory:
         """The folders of a step that was saved."""
         return [step_path(self.path, step)]
 
+    folders_of_background = folders
+
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)

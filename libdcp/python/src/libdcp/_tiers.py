@@ -7,11 +7,12 @@ import ctypes as c
 import os
 import re
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
+from . import _calls, _capi, _checked, _foreign, _locks, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm, attempted
@@ -96,35 +97,30 @@ class _Flight:
     """A save in the background. Unless a thread does its work, a fence or a wait does, and signal handlers then run
     inside the library."""
 
-    def __init__(self, comm: Comm, tiers: c.c_void_p, failures: _options.Failures, inside: Inside) -> None:
-        self._comm = comm
+    def __init__(self, tiers: Tiers, step: int, failures: _options.Failures) -> None:
         self._tiers = tiers
+        self._step = step
         self._failures = failures
-        self._inside = inside
 
     def fence(self) -> None:
-        with self._inside() if self.progress() < 0 else contextlib.nullcontext():
-            while not lib.tiers_fence_within(self._tiers, _signals.ASK_S) and _signals.pending() is None:
+        with self._tiers.inside() if self.progress() < 0 else contextlib.nullcontext():
+            while not lib.tiers_fence_within(self._tiers.handle, _signals.ASK_S) and _signals.pending() is None:
                 pass  # unless it is inside, a handler may close the list here
 
     def progress(self) -> int:
-        return int(lib.tiers_is_done(self._tiers))
+        return int(lib.tiers_is_done(self._tiers.handle))
 
     def cancel(self) -> None:
         self._failures.is_cancelled = True
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        try:
-            with self._inside():
-                lib.tiers_wait(self._tiers, report)
-        except Error as e:
-            raise self._comm.cause(e) from None
+        self._tiers.end_background(self._step, self.progress() < 0, report)
 
 
 class Tiers:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = False  # a wait changes what is due next, which must be the same on all ranks, so no thread may wait
+    ends_alone = True  # a thread can wait for a background save
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool,
                  on_filled: Callable[[int, str], None], inside: Inside) -> None:
@@ -135,6 +131,7 @@ class Tiers:
             inside: returns a context for calls of the library; meanwhile, signal handlers cannot use the list.
         """
         self._comm = comm
+        self.inside = inside
 
         def check() -> None:
             for tier in tiers:
@@ -143,13 +140,14 @@ class Tiers:
         attempted(comm, check)
         self._n = len(tiers)
         self._given, self._folder = tiers, _paths.here()
-        self._handle = c.c_void_p()
+        self.handle = c.c_void_p()
         self._on_filled = on_filled
-        self._inside = inside
+        self._ending = _locks.lock()  # held while a save is being ended, which begins to fill stores
+        self._saved_into: list[int] = []  # the stores that got the last background save
         self._filled = _capi.FILLED(self._note_filled)  # kept alive
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      on_filled=self._filled, loads_only=True)
-        lib.tiers_open(comm.handle, self._list(), self._n, options, self._handle)
+        lib.tiers_open(comm.handle, self._list(), self._n, options, self.handle)
 
     def look(self) -> None:
         """What rank 0 does when the list is opened."""
@@ -161,15 +159,22 @@ class Tiers:
         return (_capi.TierStruct * self._n)(*[tier.struct(self._folder) for tier in self._given])
 
     def is_due(self, step: int) -> bool:
-        return bool(lib.tiers_is_due(self._handle, step))
+        return bool(lib.tiers_is_due(self.handle, step))
 
     def _note_filled(self, _ctx: Any, i: int, step: int, _begin: float, _end: float) -> None:
-        if lib.tiers_has(self._handle, i, step):
+        if lib.tiers_has(self.handle, i, step):
             self._on_filled(step, self._folder_of(i, step))
 
     def folders(self, step: int) -> list[str]:
         """The folders of a step that was saved."""
-        return [self._folder_of(i, step) for i in range(self._n) if lib.tiers_has(self._handle, i, step)]
+        return [self._folder_of(i, step) for i in self._holders(step)]
+
+    def _holders(self, step: int) -> list[int]:
+        return [i for i in range(self._n) if lib.tiers_has(self.handle, i, step)]
+
+    def folders_of_background(self, step: int) -> list[str]:
+        """The folders of the step that the last background save has saved; called when it has ended."""
+        return [self._folder_of(i, step) for i in self._saved_into]
 
     def _folder_of(self, i: int, step: int) -> str:
         given = self._given[i]
@@ -179,14 +184,35 @@ class Tiers:
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)
-        prepared.call(lib.tiers_save, self._handle, step, prepared.handle, prepared.text,
+        prepared.call(lib.tiers_save, self.handle, step, prepared.handle, prepared.text,
                       options, True, report)
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         prepared.failures.follow_cancel(options)
-        prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle, prepared.text,
+        prepared.call(lib.tiers_save_async, self.handle, step, prepared.handle, prepared.text,
                       options)
-        return _Flight(self._comm, self._handle, prepared.failures, self._inside)
+        return _Flight(self, step, prepared.failures)
+
+    def end_background(self, step: int, is_left: bool, report: _capi.ReportStruct) -> None:
+        """Waits for the end of the background save of a step, and begins to fill the stores that wait for it.
+
+        Args:
+            is_left: nobody does the save before this call, which must be made on all ranks. Otherwise any thread can
+                make it at any time.
+        """
+        is_main = threading.current_thread() is threading.main_thread()  # in which signal handlers run
+        store = c.c_size_t()
+        self._saved_into = []
+        try:
+            with self._ending, self.inside() if is_left or is_main else contextlib.nullcontext():
+                if is_left:
+                    lib.tiers_wait(self.handle, report)
+                    self._saved_into = self._holders(step)
+                else:
+                    lib.tiers_wait_in_thread(self.handle, store, report)
+                    self._saved_into = [store.value] if store.value < self._n else []
+        except Error as e:
+            raise self._comm.cause(e) from None
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
         """Loads a step.
@@ -209,9 +235,9 @@ class Tiers:
             return 0
         try:
             if step is None:
-                lib.tiers_load(self._handle, _capi.TIERS_LOAD(load), None, None)
+                lib.tiers_load(self.handle, _capi.TIERS_LOAD(load), None, None)
             else:
-                lib.tiers_load_step(self._handle, step, _capi.TIERS_LOAD(load), None)
+                lib.tiers_load_step(self.handle, step, _capi.TIERS_LOAD(load), None)
         except Error as e:
             if failed and isinstance(failed[-1], _OlderStep):
                 raise self._damage_of(failed) from None
@@ -266,12 +292,13 @@ class Tiers:
         return sorted({found.step for found in self._found()})
 
     def continue_from(self, step: int) -> None:
-        lib.tiers_continue_from(self._handle, step)
+        lib.tiers_continue_from(self.handle, step)
 
     def is_filled(self) -> bool:
         """Returns true if no thread of this rank is filling a store."""
-        return bool(lib.tiers_is_filled(self._handle))
+        with self._ending:
+            return bool(lib.tiers_is_filled(self.handle))
 
     def close(self) -> None:
-        lib.tiers_close(self._handle)
-        self._handle.value = None  # a flight, or a thread that has ended a save, may still use the object
+        lib.tiers_close(self.handle)
+        self.handle.value = None  # a flight, or a thread that has ended a save, may still use the object

@@ -108,10 +108,9 @@ class Store:
 
     With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due. Slower ones that are due are then filled from its files in the
-    background: this begins once the program has waited for the save, or with the store's next call. :meth:`save` saves
-    into all stores that are due, and always into the last one, whatever its ``every`` is. A program that ends waits
-    until its stores are filled. A load reads, from any store, the newest step that is complete, or can be completed
-    from its redundancy.
+    background. :meth:`save` saves into all stores that are due, and always into the last one, whatever its ``every``
+    is. A program that ends waits until its stores are filled. A load reads, from any store, the newest step that is
+    complete, or can be completed from its redundancy.
 
     Args:
         directory: where the steps are; rank 0's value is used. Or a list of stores, fastest first: see :class:`Tier`.
@@ -195,15 +194,15 @@ class Store:
         self._comm.warn_of_paths(place)
         return Directory(self._comm, place, **options)
 
-    def _note_published(self, step: int) -> None:
-        for path in self._backend.folders(step):
+    def _note_published(self, step: int, folders: list[str]) -> None:
+        for path in folders:
             self._published.note(step, path)
 
     def _after_saving(self, step: int, saving: Saving) -> None:
         """Called when an asynchronous save has ended."""
         try:
             if not saving.has_failed:
-                self._note_published(step)
+                self._note_published(step, self._backend.folders_of_background(step))
             self._report_quietly()
         finally:
             self._calling.discard(saving)
@@ -325,7 +324,7 @@ class Store:
                 made = prepared.save_options(json, options)
                 prepared.unite(made.replicas)
                 self._backend.save(prepared.step(step), prepared, made, report)
-            self._note_published(step)
+            self._note_published(step, self._backend.folders(step))
             return _options.report_of(report)
         report = self._after_earlier(step, "was saved", made)
         self._published.report()
@@ -407,7 +406,7 @@ class Store:
             self.close()
 
     def _may_begin_beside(self) -> bool:
-        return self._comm.threads and self._backend.ends_alone
+        return self._comm.threads and isinstance(self._backend, Directory)
 
     def is_due(self, step: int) -> bool:
         """Returns true if a save of the step would be stored: always for a directory; for a list, if a store is due.
