@@ -221,7 +221,7 @@ int model_save(model *m, unsigned step, unsigned value, int also_last) {
         else
             saved++, m->t[i].asked = 0, note(&m->t[i], step, 0);
     }
-    return failed >= 0 && (!saved || (also_last && failed == m->tiers - 1));
+    return failed >= 0 && !(also_last ? model_has(m, m->tiers - 1, step) : saved);
 }
 
 void model_mark(model *m, int i, unsigned step) { m->t[i].has_step = 1, m->t[i].step = step; }

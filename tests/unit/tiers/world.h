@@ -63,6 +63,7 @@ typedef struct player {
     char paths[MODEL_TIERS][512];
     dcp_tier list[MODEL_TIERS];
     dcp_tiers *tiers;
+    int waited; /* what the thread that waited for a save has returned */
     dcp_error err;
 } player;
 
