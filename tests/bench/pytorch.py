@@ -11,7 +11,8 @@ same by MPI before and after. The table gives medians. The targets determine the
 - an asynchronous save of either with copy=False returns within 1 % of the time of a durable one (libdcp's call is
   made ten more times, since it is short compared with the time that four ranks wait for the few cores)
 - an asynchronous save that copies returns within 1.25 times the time of memcpy for the same bytes, except for the
-  store's first save, which copies into fresh memory
+  store's first save, which copies into fresh memory. Measured on no more ranks than there are cores: with more, both
+  times consist mostly of waiting for a core, and the call, in which a thread of each rank begins the save, waits longer
 - training with a save beside every second step: these steps run at 0.97 of the other steps' speed, for both kinds of
   save, not counting the call that copies
 DIR: a folder on the disk to measure; needs 12 GB there. Requires a Python with torch and the package
@@ -32,6 +33,7 @@ BIN = Path(os.environ.get("DCP_BIN", HERE.parents[1] / "build/bin"))
 SHAPES = {"big": "--layers 10 --hidden 1024 --vocab 32000".split(),
           "small": "--layers 400 --hidden 64 --vocab 1000".split()}
 RANKS = {"save": 4, "async": 4, "load": 8}
+CORES = len(os.sched_getaffinity(0))
 REPEAT = 3
 CALLS = 10
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -65,11 +67,11 @@ def measure(folder, work, systems, rounds):
         for op in RANKS:
             able = [s for s in systems if op != "async" or s != "torch_checkpointing"]
             extra = ["libdcp_at_once"] if op == "load" and "libdcp" in able else []
-            runs = [(REPEAT, able + extra)]
+            runs = [(RANKS[op], REPEAT, able + extra)]
             if op == "async" and "libdcp" in able:
-                runs += [(CALLS, ["libdcp"]), (CALLS, ["libdcp_copied"])]
-            for repeat, together in runs:
-                rows = torchrun(RANKS[op], "ranks.py", op, folder, "--ranks", RANKS[op], "--rounds", repeat,
+                runs += [(RANKS[op], CALLS, ["libdcp"]), (min(RANKS[op], CORES), CALLS, ["libdcp_copied"])]
+            for ranks, repeat, together in runs:
+                rows = torchrun(ranks, "ranks.py", op, folder, "--ranks", ranks, "--rounds", repeat,
                                 "--systems", ",".join(together), *SHAPES[work])
                 for row in rows[1:] if together == ["libdcp_copied"] else rows:
                     note(row["system"], row)

@@ -41,9 +41,14 @@ class ReadOnly:
         return before > 0 and ends[before - 1] > piece.address
 
 
+@functools.cache
+def _item_bytes(dtype: int) -> int:
+    return n_bytes(DTYPES[dtype - 1], ())
+
+
 def _length(piece: Piece) -> int:
     """The number of bytes from a piece's first element to its last one; torch's strides are not negative."""
-    item = n_bytes(DTYPES[piece.dtype - 1], ())
+    item = _item_bytes(piece.dtype)
     if piece.strides is None:
         return math.prod(piece.extent) * item
     return item + sum((n - 1) * stride for n, stride in zip(piece.extent, piece.strides))
