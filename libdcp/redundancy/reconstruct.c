@@ -99,11 +99,13 @@ typedef struct rebuild_site {
     const char *folder; /* this rank's folder for lost files; made if needed */
 } rebuild_site;
 
-/* A file of a group, which is read if it exists and written if it is lost. */
+/* A file of a group, which is read if it exists and written if it is lost. A damaged copy beside an
+ * intact one is written from that one. */
 typedef struct rebuild_slot {
-    int rank;
+    int rank;              /* the rank that has the file, or will have it */
+    int writer;            /* the rank that writes it; -1: none */
     strip_file in;         /* on `rank`, if the file is not lost */
-    redundancy_output out; /* on `rank`, if it is lost */
+    redundancy_output out; /* on `writer` */
 } rebuild_slot;
 
 typedef struct rebuild_group {
@@ -155,20 +157,26 @@ static int choose_writer(const rebuild_site *at, const rebuild_group *g, int mem
 }
 
 /* Makes the group that shard `leader` leads, and chooses a rank for every file, the same on all
- * ranks. Returns true if any file of the group is lost. */
+ * ranks. Returns true if any file of the group is to be written. */
 static bool begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
     g->leader = leader;
     redundancy_survey_group(at->survey, leader, &g->group, g->numbers);
-    for (int k = 0; k < 2; k++)
-        for (int m = 0; m < g->group.members; m++)
-            g->slots[k][m] = (rebuild_slot){
-                .rank = place_of_file(at, g, k, m)->rank, .in.fd = -1, .out.file.fd = -1};
     bool has_losses = false;
+    for (int k = 0; k < 2; k++)
+        for (int m = 0; m < g->group.members; m++) {
+            const survey_place *place = place_of_file(at, g, k, m);
+            const bool mends = redundancy_survey_mends(at->survey, file_number(at, g, k, m));
+            g->slots[k][m] = (rebuild_slot){.rank = place->rank,
+                                            .writer = mends ? place->damaged : -1,
+                                            .in.fd = -1,
+                                            .out.file.fd = -1};
+            has_losses |= mends;
+        }
     for (int m = 0; m < g->group.members; m++) {
         int writer = choose_writer(at, g, m);
         for (int k = 0; k < 2; k++) {
             if (g->slots[k][m].rank >= 0) continue;
-            g->slots[k][m].rank = writer;
+            g->slots[k][m].rank = g->slots[k][m].writer = writer;
             has_losses = true;
         }
     }
@@ -191,7 +199,7 @@ static int make_folder(const rebuild_site *at, const rebuild_group *g, int redun
     for (size_t i = 0; i < s->n_found; i++) {
         const survey_found *f = &s->found[i];
         int number = (int)f->number + (f->kind == REDUNDANCY_NONE ? 0 : s->world);
-        if (f->world != s->world || number != file) continue;
+        if (f->usable || f->world != s->world || number != file) continue;
         snprintf(folder, PATH_MAX, "%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
         return DCP_OK;
     }
@@ -228,10 +236,8 @@ static int open_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) 
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2 && !status; k++) {
             const survey_place *place = place_of_file(at, g, k, m);
-            if (g->slots[k][m].rank != at->comm->rank) continue;
-            if (place->rank < 0)
-                status = open_output(at, g, k, m, &h, err);
-            else
+            if (g->slots[k][m].writer == at->comm->rank) status = open_output(at, g, k, m, &h, err);
+            if (place->rank == at->comm->rank && !status)
                 status = open_input(
                     &g->slots[k][m].in, place->path, k ? redundancy_parity_payload_start(&h, m) : 0,
                     k ? redundancy_parity_payload_bytes(&h, m) : h.members[m].bytes, err);
@@ -268,10 +274,10 @@ static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *er
 static void add_to_survey(const rebuild_site *at, rebuild_group *g) {
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2; k++) {
-            survey_place *place = place_of_file(at, g, k, m);
-            if (place->rank >= 0) continue;
+            if (g->slots[k][m].writer < 0) continue;
             char *path = g->slots[k][m].out.path;
-            *place = (survey_place){g->slots[k][m].rank, -1, path, path != NULL};
+            *place_of_file(at, g, k, m) =
+                (survey_place){g->slots[k][m].writer, -1, path, false, path != NULL};
             g->slots[k][m].out.path = NULL;
         }
 }
@@ -337,10 +343,35 @@ static int add_stripe(rebuilder *r, rebuild_group *g, int number, uint64_t bytes
     return DCP_OK;
 }
 
+/* Adds a stripe that copies the member's file over its damaged copy, if there is one. */
+static int add_copy(rebuilder *r, rebuild_group *g, int redundant, int member, uint64_t bytes,
+                    dcp_error *err) {
+    rebuild_slot *file = &g->slots[redundant][member];
+    if (!redundancy_survey_mends(r->at.survey, file_number(&r->at, g, redundant, member)))
+        return DCP_OK;
+    stripe *s = &r->stripes[r->n_stripes++];
+    if (redundancy_stripe_allocate(s, 1, 1)) return core_fail_memory(err, sizeof *s);
+    const int me = r->at.comm->rank;
+    s->bytes = core_round_to_pages(bytes);
+    s->in[0] = (strip){file->rank, file->rank == me ? &file->in : NULL, 0};
+    s->out[0] = (strip){file->writer, file->writer == me ? &file->out.file : NULL, 0};
+    s->coeffs[0] = 1;
+    return DCP_OK;
+}
+
+static int add_copies(rebuilder *r, rebuild_group *g, const parity_header *h, dcp_error *err) {
+    int status = DCP_OK;
+    for (int m = 0; m < g->group.members && !status; m++) {
+        status = add_copy(r, g, 0, m, h->members[m].bytes, err);
+        if (!status) status = add_copy(r, g, 1, m, redundancy_parity_payload_bytes(h, m), err);
+    }
+    return status;
+}
+
 static int begin_stripes(rebuilder *r, dcp_error *err) {
     size_t most = 0;
     int status = DCP_OK;
-    for (int i = 0; i < r->n_groups; i++) most += (size_t)r->groups[i].group.members;
+    for (int i = 0; i < r->n_groups; i++) most += 3 * (size_t)r->groups[i].group.members;
     r->stripes = calloc(most + 1, sizeof *r->stripes);
     if (!r->stripes) return core_fail_memory(err, most * sizeof *r->stripes);
     for (int i = 0; i < r->n_groups && !status; i++) {
@@ -350,6 +381,7 @@ static int begin_stripes(rebuilder *r, dcp_error *err) {
         status = open_group(&r->at, g, err);
         for (int j = 0; j < g->group.members && !status; j++)
             status = add_stripe(r, g, j, redundancy_parity_strip_bytes(&h, j), err);
+        if (!status) status = add_copies(r, g, &h, err);
     }
     return status;
 }

@@ -10,8 +10,10 @@
  * can't even be rebuilt now. */
 int redundancy_losses_survived(const redundancy_survey *survey);
 
-/* Writes all lost shards and redundancy files again, with exactly the bytes that were saved. Each
- * file has a temporary name until its checksum is checked and the file is durable. Collective.
+/* Writes all lost shards and redundancy files again, with exactly the bytes that were saved. A
+ * damaged copy of a file that another rank has intact is replaced as well; if a file has several
+ * damaged copies, only the one that a load on these ranks would read. Each file has a temporary
+ * name until its checksum is checked and the file is durable. Collective.
  *
  *   survey  must have read every byte; afterwards it contains the places of the rebuilt files
  *   folder  where this rank puts the files that it rebuilds. The folder is made if it is missing;

@@ -29,9 +29,10 @@
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = false;
+    f->is_unread = core_fail_is_unread(status);
     if (status == DCP_ERR_NO_MEMORY || status == DCP_ERR_CANCELLED)
         return core_fail_again(err, status, why, "%s", why->message);
-    if (core_fail_is_unread(status) && !s->unread.status) s->unread = *why;
+    if (f->is_unread && !s->unread.status) s->unread = *why;
     return DCP_OK;
 }
 
@@ -357,6 +358,12 @@ static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     return ((uint64_t)rank + size - file % size) % size;
 }
 
+/* Returns the rank with that distance; -1 if the distance is UINT64_MAX. */
+static int rank_of_turn(const dcp_comm *comm, size_t file, uint64_t distance) {
+    uint64_t size = (uint64_t)comm->size;
+    return distance == UINT64_MAX ? -1 : (int)((distance + file % size) % size);
+}
+
 /* Chooses a copy of every file among the copies that are not known to be damaged. */
 static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
@@ -369,9 +376,8 @@ static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, d
     int status = comm_allreduce(comm, keys, n, DCP_REDUCE_MIN, err);
     if (status) return status;
     for (size_t f = 0; f < n; f++) {
-        uint64_t size = (uint64_t)comm->size;
         s->files[f].path = NULL;
-        s->files[f].rank = keys[f] == UINT64_MAX ? -1 : (int)((keys[f] + f % size) % size);
+        s->files[f].rank = rank_of_turn(comm, f, keys[f]);
     }
     for (size_t i = 0; i < s->n_found; i++) {
         survey_place *file = &s->files[s->found[i].usable ? file_of(s, &s->found[i]) : 0];
@@ -392,16 +398,27 @@ static int check_chosen(redundancy_survey *s, uint64_t *withdrawn, dcp_error *er
     return DCP_OK;
 }
 
-/* Finds out which ranks have damaged copies. */
+/* Finds the damaged copies. If a file has several, chooses the one with the smallest distance,
+ * which a load on these ranks would read. A copy that could not be read counts only if no other is
+ * damaged; its key is the larger by the number of ranks. A redundancy file of another kind belongs
+ * to another save. */
 static int find_damaged(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
-    size_t n = 2 * (size_t)s->world;
+    const size_t n = 2 * (size_t)s->world;
+    const uint64_t size = (uint64_t)comm->size;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;
-    for (size_t i = 0; i < s->n_found; i++)
-        if (!s->found[i].usable && s->found[i].world == s->world)
-            keys[file_of(s, &s->found[i])] = (uint64_t)comm->rank;
+    for (size_t i = 0; i < s->n_found; i++) {
+        const survey_found *found = &s->found[i];
+        const bool is_kind = found->kind == REDUNDANCY_NONE || found->kind == s->kind;
+        if (found->usable || found->world != s->world || !is_kind) continue;
+        const size_t f = file_of(s, found);
+        const uint64_t key = distance_of_turn(comm, f, comm->rank) + (found->is_unread ? size : 0);
+        if (key < keys[f]) keys[f] = key;
+    }
     int status = comm_allreduce(comm, keys, n, DCP_REDUCE_MIN, err);
-    for (size_t f = 0; f < n && !status; f++)
-        s->files[f].damaged = keys[f] == UINT64_MAX ? -1 : (int)keys[f];
+    for (size_t f = 0; f < n && !status; f++) {
+        s->files[f].damaged = rank_of_turn(comm, f, keys[f]);
+        s->files[f].is_proven = keys[f] < size;
+    }
     return status;
 }
 
@@ -549,9 +566,15 @@ int redundancy_survey_check(const redundancy_survey *s, dcp_error *err) {
     return s->unread.status;
 }
 
+bool redundancy_survey_mends(const redundancy_survey *s, int file) {
+    const survey_place *place = &s->files[file];
+    return place->rank >= 0 && place->is_proven && s->shards[file % s->world].leader >= 0;
+}
+
 void redundancy_survey_lost(const redundancy_survey *s, int *shards, int *redundancy_files) {
     int n[2] = {0, 0};
-    for (int f = 0; f < 2 * s->world; f++) n[f >= s->world] += is_lost(s, f);
+    for (int f = 0; f < 2 * s->world; f++)
+        n[f >= s->world] += is_lost(s, f) || redundancy_survey_mends(s, f);
     if (shards) *shards = n[0];
     if (redundancy_files) *redundancy_files = n[1];
 }

@@ -17,9 +17,10 @@ typedef struct survey_shard {
 
 /* Where a file is, or will be after redundancy_reconstruct. */
 typedef struct survey_place {
-    int rank;    /* the rank that has the file intact; -1: lost */
-    int damaged; /* a rank that has a damaged copy of the file; -1: none */
-    char *path;  /* on `rank`: the path of the file that was found or rebuilt; else NULL */
+    int rank;       /* the rank that has the file intact; -1: lost */
+    int damaged;    /* a rank that has a damaged copy of the file; -1: none */
+    char *path;     /* on `rank`: the path of the file that was found or rebuilt; else NULL */
+    bool is_proven; /* the damaged copy was read; otherwise reading it failed */
     bool is_rebuilt;
 } survey_place;
 
@@ -30,6 +31,7 @@ typedef struct survey_found {
     uint64_t number;
     int world;
     bool usable, checked;
+    bool is_unread; /* not usable because it could not be read, which is no proof of damage */
     parity_header *header; /* for a usable redundancy file */
 } survey_found;
 
@@ -82,5 +84,10 @@ void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */
  * read. */
 int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
-/* Counts the shards and the redundancy files that can't be used; either pointer may be NULL. */
+/* Returns true if a rank has an intact copy of the file and another one a damaged copy, which a
+ * load could read. This is so if the other node was away while the file was rebuilt elsewhere. */
+bool redundancy_survey_mends(const redundancy_survey *survey, int file);
+
+/* Counts the shards and the redundancy files that redundancy_reconstruct will write: those that are
+ * lost, and those of which it mends a damaged copy. Either pointer may be NULL. */
 void redundancy_survey_lost(const redundancy_survey *survey, int *shards, int *redundancy_files);

@@ -168,10 +168,11 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * DCP_ERR_NOT_FOUND: no step can be made complete; the message says what the newest one lacks.
  *
  * Rebuilt files equal the lost ones byte by byte, and are durable. They go into failure domains
- * that have no file of the same group, if there are any; damaged files are replaced in place. Steps
- * that cannot be rebuilt are passed over and logged. The log also says if a step survives fewer
- * losses than when it was saved, because there are too few domains now. Extra memory: 16 MiB per
- * rank. */
+ * that have no file of the same group, if there are any; damaged files are replaced in place, also
+ * if another node has an intact copy, because the file was rebuilt there while this node was away.
+ * Steps that cannot be rebuilt are passed over and logged. The log also says if a step survives
+ * fewer losses than when it was saved, because there are too few domains now. Extra memory: 16 MiB
+ * per rank. */
 DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                               dcp_error *err);
 

@@ -1,6 +1,7 @@
 /* Damage is treated as a loss: a file with a flipped byte, a wrong length or another save's content
- * is rebuilt in its place; what the quick survey cannot see the complete one does; and the
- * redundancy files' own check detects flips everywhere. */
+ * is rebuilt in its place, also if another node has an intact copy of it; what the quick survey
+ * cannot see the complete one does; and the redundancy files' own check detects flips everywhere.
+ */
 #include "support/private_files.h"
 
 static const size_t lengths[] = {30001, 9000, 4096};
@@ -101,6 +102,70 @@ static void check_earlier_save(private_files *p) {
     free(parity);
 }
 
+/* Copies a file of node `from` to node `to`, as if it had been rebuilt there. Sets `path` to the
+ * copy's path. */
+static void copy_to(const private_files *p, int from, const char *kind, int to, char *path) {
+    char original[PATH_MAX];
+    size_t bytes = 0;
+    private_path(p, from, kind, original);
+    private_folder(p, to, path);
+    strcat(path, strrchr(original, '/'));
+    if (p->s->rank) return;
+    unsigned char *data = private_read(original, &bytes);
+    CHECK(data);
+    private_write(path, data, bytes);
+    free(data);
+}
+
+static void damage(const private_files *p, int node, const char *kind) {
+    char path[PATH_MAX];
+    private_path(p, node, kind, path);
+    if (p->s->rank == 0) flip(path, 8900); /* behind the header of a redundancy file */
+}
+
+/* A file was rebuilt on another node while its own was away; then that node comes back with a
+ * damaged file, which a load would read first. */
+static void check_copies(const private_files *p, const char *kind) {
+    char copy[PATH_MAX], second[PATH_MAX], path[PATH_MAX];
+    const int is_shard = kind[0] == 's';
+    private_path(p, 0, kind, path);
+    copy_to(p, 0, kind, 1, copy);
+    damage(p, 0, kind);
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_lost(p, 0, 0, 0); /* its length and its header are right */
+    check_mended(p, is_shard, !is_shard);
+    check_lost(p, 1, 0, 0);
+
+    if (p->s->rank == 0) CHECK(truncate(path, 4000) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_lost(p, 0, is_shard, !is_shard);
+    check_mended(p, is_shard, !is_shard);
+
+    if (p->s->rank == 0) CHECK(truncate(copy, 4000) == 0); /* no load on these ranks reads it */
+    check_mended(p, is_shard, !is_shard);
+    check_lost(p, 1, 0, 0);
+
+    copy_to(p, 0, kind, 2, second);
+    damage(p, 0, kind);
+    if (p->s->rank == 0) flip(copy, 8900);
+    check_mended(p, is_shard, !is_shard);
+    check_lost(p, 1, 0, 0);
+    if (p->s->rank == 0) CHECK(unlink(copy) == 0 && unlink(second) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* More files are damaged than redundancy can restore, but there are intact copies of them. */
+static void check_copies_suffice(const private_files *p) {
+    char copies[2][PATH_MAX];
+    for (int f = 0; f < 2; f++) {
+        copy_to(p, f, "shard", 2, copies[f]);
+        damage(p, f, "shard");
+    }
+    check_mended(p, 2, 0);
+    for (int f = 0; f < 2 && p->s->rank == 0; f++) CHECK(unlink(copies[f]) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void count(void *ctx, const char *line) {
     CHECK(strstr(line, "parity-00001-of-00003.bin: "));
     ++*(int *)ctx;
@@ -146,6 +211,9 @@ int main(int argc, char **argv) {
     check_mended(&p, 0, 1);
     check_too_many(&p);
     check_other_content(&p);
+    check_copies(&p, "shard");
+    check_copies(&p, "parity");
+    check_copies_suffice(&p);
     check_every_flip_is_found(&p);
     check_earlier_save(&p);
     private_end(&p);

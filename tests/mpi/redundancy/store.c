@@ -143,6 +143,30 @@ static void damage_counts_as_loss(const private_files *p) {
     private_compare(p, 0);
 }
 
+/* While its node was away, a shard was rebuilt on another one. It comes back with a damaged shard,
+ * which the ranks would read. */
+static void a_damaged_copy_does_not_hide_an_intact_one(const private_files *p) {
+    char path[PATH_MAX], copy[PATH_MAX];
+    size_t bytes = 0;
+    private_path(p, 0, "shard", path);
+    private_folder(p, 1, copy);
+    strcat(copy, strrchr(path, '/'));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) {
+        unsigned char *data = private_read(path, &bytes);
+        CHECK(data);
+        private_write(copy, data, bytes);
+        data[5000] ^= 1;
+        private_write(path, data, bytes);
+        free(data);
+    }
+    check_rebuilt(p, 1, PRIVATE_STEP, 1);
+    private_compare(p, 0);
+    check_loads(p);
+    if (p->s->rank == 0) CHECK(unlink(copy) == 0);
+    check_rebuilt(p, 1, PRIVATE_STEP, 0);
+}
+
 static void too_much_loss_goes_back(const private_files *p) {
     uint64_t step;
     dcp_error failure = {0};
@@ -233,6 +257,7 @@ int main(int argc, char **argv) {
         a_lost_node_is_rebuilt(&p);
         one_step_is_rebuilt(&p);
         damage_counts_as_loss(&p);
+        a_damaged_copy_does_not_hide_an_intact_one(&p);
         too_much_loss_goes_back(&p);
         a_step_without_redundancy(&p);
         what_cannot_be_is_refused(&p);

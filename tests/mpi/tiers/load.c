@@ -105,6 +105,28 @@ static void going_back(const scratch *s) {
     restart(s, &t, 5, "memory-0");
 }
 
+static void copy_file(const char *from, const char *to) {
+    static char data[1 << 20];
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    CHECK(in >= 0 && out >= 0);
+    for (ssize_t n; (n = read(in, data, sizeof data)) != 0;)
+        CHECK(n > 0 && write(out, data, (size_t)n) == n);
+    CHECK(close(in) == 0 && close(out) == 0);
+}
+
+/* Rank 0 comes back with a damaged shard, which was rebuilt on rank 1's node meanwhile. */
+static void come_back(const scratch *s, const tiers_under_test *t) {
+    char dir[PATH_MAX], shard[64], from[2 * PATH_MAX], to[2 * PATH_MAX];
+    tiers_dir(t, s, 0, dir);
+    snprintf(shard, sizeof shard, "step-00000005/shard-00000-of-%05d.h5", s->size);
+    snprintf(from, sizeof from, "%s/memory-0/%s", s->root, shard);
+    snprintf(to, sizeof to, "%s/%s", dir, shard);
+    if (s->rank == 1) copy_file(from, to);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (s->rank == 0) CHECK(truncate(from, 4096) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void with_redundancy(const scratch *s, const char *redundancy) {
     static tiers_under_test t;
     for (int i = 0; i < 3; i++) {
@@ -123,6 +145,9 @@ static void with_redundancy(const scratch *s, const char *redundancy) {
     restart(s, &t, 5, "step 5 is loaded from");
     tiers_flip(s, &t, 0, "step-00000005");
     restart(s, &t, 5, "of its files were rebuilt");
+    come_back(s, &t);
+    restart(s, &t, 5, "of its files were rebuilt");
+    restart(s, &t, 5, "step 5 is loaded from");
     lose(s, &t, 0, 0, NULL);
     lose(s, &t, 0, 1, NULL);
     restart(s, &t, 4, "step 5 is damaged");
