@@ -20,6 +20,7 @@
 #include "io/entries.h"
 #include "io/file.h"
 #include "reader/open.h"
+#include "redundancy/parity.h"
 #include "redundancy/reconstruct.h"
 #include "store/domains.h"
 #include "store/lock.h"
@@ -27,7 +28,7 @@
 typedef struct restoration {
     dcp_store *store;
     int every_byte, rebuilt;
-    int survives; /* how many lost domains the rebuilt step survives */
+    int survives; /* how many lost domains the rebuilt step survives; -1: as about.json says */
     uint64_t step;
     char folder[PATH_MAX]; /* the step's folder on this rank's node */
     dcp_error newest;      /* why the newest step was passed over */
@@ -48,16 +49,16 @@ static int count_lost(const redundancy_survey *s) {
 }
 
 /* Returns the members of this node's about.json that concern the save, without the members that
- * concern only the folder or its writer. Returns NULL if there is no about.json or memory is
- * short. */
+ * concern only the folder or its writer. Returns NULL if there is no about.json, if it is of a save
+ * by another number of ranks than `ranks` (0: any), or if memory is short. */
 static char *read_members(const restoration *r, int ranks) {
-    static const char *const own[] = {"tool",  "version", "time",   "host",  "pid",
-                                      "ranks", "shards",  "domain", "crc64", "rebuilt"};
+    static const char *const own[] = {"tool",   "version", "time",  "host",   "pid",
+                                      "shards", "domain",  "crc64", "rebuilt"};
     json_t *about = NULL;
     char *text = NULL;
     if (!store_leads(r->store) || format_about_parse(r->folder, &about, NULL)) return NULL;
     if (!format_about_check_step(r->folder, about, r->step, NULL) &&
-        json_integer_value(json_object_get(about, "ranks")) == ranks) {
+        (!ranks || json_integer_value(json_object_get(about, "ranks")) == ranks)) {
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) json_object_del(about, own[i]);
         text = core_json_text(about, JSON_COMPACT);
     }
@@ -65,11 +66,10 @@ static char *read_members(const restoration *r, int ranks) {
     return text;
 }
 
-/* Collective: gives all ranks the members that the lowest rank with an about.json has read; "{}" if
- * no rank has one. */
-static int collect_members(const restoration *r, int ranks, char **out, dcp_error *err) {
+/* Collective: gives all ranks the members of the lowest rank whose `own` is not NULL; "{}" if there
+ * is none. Frees `own`. */
+static int collect_members(const restoration *r, char *own, char **out, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
-    char *own = read_members(r, ranks);
     uint64_t source = own ? (uint64_t)comm->rank : UINT64_MAX, bytes = 3;
     int status = comm_allreduce(comm, &source, 1, DCP_REDUCE_MIN, err);
     bool is_source = !status && source == (uint64_t)comm->rank;
@@ -88,39 +88,81 @@ static int collect_members(const restoration *r, int ranks, char **out, dcp_erro
     return status;
 }
 
-static int write_about(const restoration *r, const redundancy_survey *s, const char *members,
-                       dcp_error *err) {
+static int write_about(const restoration *r, int world, const char *members, dcp_error *err) {
     json_t *shards = NULL;
-    int status = format_about_shards(r->folder, s->world, &shards, err);
+    int status = format_about_shards(r->folder, world, &shards, err);
     if (status) return status;
     json_t *about =
         json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step, "shards", shards);
     json_t *theirs = core_json_read(members, strlen(members), NULL);
-    bool failed = !about || !theirs || store_domains_describe(r->store, about) ||
-                  json_object_set_new(about, "survives", json_integer(r->survives)) ||
-                  json_object_update_missing(about, theirs);
+    bool failed =
+        !about || !theirs || store_domains_describe(r->store, about) ||
+        (r->survives < 0 ? json_object_update_existing(about, theirs)
+                         : json_object_set_new(about, "survives", json_integer(r->survives))) ||
+        json_object_update_missing(about, theirs);
     char *text = failed ? NULL : core_json_text(about, JSON_COMPACT);
-    status = text ? format_about_write(r->folder, r->store->options.tool, s->world, text, err)
+    status = text ? format_about_write(r->folder, r->store->options.tool, world, text, err)
                   : core_fail_memory(err, 4096);
     free(text);
     json_decref(theirs);
     json_decref(about);
-    return status;
+    return status ? status : io_sync_folder(r->folder, err);
 }
 
-/* Adds about.json if the rebuild created the step's folder. */
+/* Returns true if the folder has no intact about.json, or one that was written when the rebuild was
+ * not complete. */
+static bool needs_about(const restoration *r, int world) {
+    json_t *about = NULL, *shards = NULL;
+    const int status = format_about_parse(r->folder, &about, NULL);
+    bool needs = core_fail_is_damage(status);
+    if (!status && json_is_true(json_object_get(about, "rebuilt")) &&
+        !format_about_shards(r->folder, world, &shards, NULL))
+        needs = !json_equal(json_object_get(about, "shards"), shards);
+    json_decref(about);
+    json_decref(shards);
+    return needs;
+}
+
+/* Adds about.json if the rebuild created the step's folder, or if an earlier one could not. */
 static int add_about(const restoration *r, const redundancy_survey *s, const char *members,
                      dcp_error *err) {
-    char path[PATH_MAX];
     int status =
         store_leads(r->store) ? io_stat(AT_FDCWD, r->folder, NULL, err) : DCP_ERR_NOT_FOUND;
     if (status) return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
-    if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
-        return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
-    status = io_stat(AT_FDCWD, path, NULL, err);
-    if (status != DCP_ERR_NOT_FOUND) return status;
-    status = write_about(r, s, members, err);
-    return status ? status : io_sync_folder(r->folder, err);
+    return needs_about(r, s->world) ? write_about(r, s->world, members, err) : DCP_OK;
+}
+
+/* Returns the number of ranks that the members name; 0: none. */
+static int ranks_of(const char *members) {
+    json_t *about = core_json_read(members, strlen(members), NULL);
+    const json_int_t ranks = json_integer_value(json_object_get(about, "ranks"));
+    json_decref(about);
+    return ranks > 0 && ranks <= INT_MAX ? (int)ranks : 0;
+}
+
+/* Returns true if the folder has shards of a save by `world` ranks, and redundancy files. */
+static bool is_of_world(const restoration *r, int world) {
+    int own = 0;
+    return !format_folder_world(r->folder, INT_MAX, &own, NULL) && own && own == world &&
+           redundancy_parity_bytes(r->folder);
+}
+
+int store_restore_about(dcp_store *store, uint64_t step, bool knows, bool lacks, dcp_error *err) {
+    restoration r = {.store = store, .step = step, .survives = -1};
+    char *members = NULL;
+    int status =
+        comm_agree(store->comm, format_name_path(store->dir, "", step, r.folder, err), err);
+    if (!status) status = collect_members(&r, knows ? read_members(&r, 0) : NULL, &members, err);
+    const int world = status ? 0 : ranks_of(members);
+    if (lacks && is_of_world(&r, world)) {
+        dcp_error why = {0};
+        const bool failed = write_about(&r, world, members, &why) != DCP_OK;
+        store_log(store, failed ? DCP_LOG_WARNING : DCP_LOG_INFO,
+                  "%s/about.json was missing or damaged, and %s%s", r.folder,
+                  failed ? "cannot be written now: " : "is written again", why.message);
+    }
+    free(members);
+    return status;
 }
 
 /* Logs what was done, and whether the step now survives fewer losses than the save required. */
@@ -139,7 +181,7 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
     char *members = NULL;
     int lost = count_lost(s);
-    int status = collect_members(r, s->world, &members, err);
+    int status = collect_members(r, read_members(r, s->world), &members, err);
     if (!status) status = redundancy_reconstruct(comm, s, r->folder, err);
     r->survives = redundancy_losses_survived(s);
     if (!status) status = comm_agree(comm, add_about(r, s, members, err), err);

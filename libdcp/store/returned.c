@@ -202,7 +202,7 @@ static uint64_t word_of(const node_steps *own, const node_step *mine, uint64_t s
 }
 
 /* Collective: for each step of which any node has a complete copy, sets aside the superseded
- * copies. */
+ * copies, and gives the others an about.json if it is missing or damaged. */
 static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
@@ -211,9 +211,10 @@ static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp
         if (status || !next) return status;
         limit = next - 1;
         const node_step *mine = find_complete(own, limit);
-        uint64_t words[] = {word_of(own, mine, limit, run),
-                            mine && !mine->is_damaged && !is_of_other_run(run, mine->run)};
-        status = comm_allreduce(store->comm, words, 2, DCP_REDUCE_MAX, err);
+        const bool lacks = mine && mine->is_damaged;
+        const bool knows = mine && !lacks && !is_of_other_run(run, mine->run);
+        uint64_t words[] = {word_of(own, mine, limit, run), knows, lacks};
+        status = comm_allreduce(store->comm, words, 3, DCP_REDUCE_MAX, err);
         if (status) return status;
         const bool is_past = is_superseded(own, mine, run, words[0], words[1] != 0);
         if (mine && !is_past && is_of_other_run(run, mine->run))
@@ -222,6 +223,8 @@ static int settle_all(dcp_store *store, const node_steps *own, uint64_t run, dcp
                       "run continues from there",
                       store->dir, mine->step->name);
         status = comm_agree(store->comm, is_past ? set_aside(store, mine, run, err) : DCP_OK, err);
+        if (!status && words[1] && words[2])
+            status = store_restore_about(store, limit, knows && !is_past, lacks && !is_past, err);
         if (status) return status;
     }
 }

@@ -13,7 +13,8 @@
  * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of a step could not be read. In a private store the
  * about.json of every step is read; in a shared store, only that of the newest complete step whose
  * about.json is intact. It is not an error if about.json is missing or damaged: then it is unknown
- * which save the step is from, and the step remains. */
+ * which save the step is from, and the step remains. If another node has an intact one, and the
+ * step has redundancy files, about.json is written again. */
 int store_returned_reconcile(dcp_store *store, dcp_error *err);
 
 /* Collective. `run` is the lineage that the latest save in any store of the list records. On each

@@ -167,3 +167,11 @@ void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...
  * DCP_ERR_NOT_FOUND, and some files are damaged. */
 int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
                        dcp_error *err);
+
+/* Collective. Gives nodes of a private store an about.json like that of another node, if a rebuild
+ * could not write it or was killed. A failure to write it is only logged, since the step loads
+ * without it. The step must have redundancy files in the node's folder.
+ *
+ *   knows  this node's about.json is intact and of the save to which the step belongs
+ *   lacks  this node has the step's folder, whose about.json is missing or damaged */
+int store_restore_about(dcp_store *store, uint64_t step, bool knows, bool lacks, dcp_error *err);

@@ -4,7 +4,7 @@
  *   crash_rebuild save DIR STEP   saves a state whose content is a function of STEP
  *   crash_rebuild rebuild DIR     completes the newest step
  *   crash_rebuild check DIR       does that, loads it, compares it with its expected content,
- *                                 looks for leftovers, and prints the step
+ *                                 looks for about.json and leftovers, and prints the step
  *   crash_rebuild next DIR        does that, saves the step after it and checks that
  *
  * Exit status: 0; 1 if the content is a mix or something is left over; 3 if the library reported a
@@ -94,10 +94,22 @@ static int has_left_overs(const scratch *s, const char *dir) {
     return left;
 }
 
+/* Returns 1 unless this node's folder of the step has about.json. */
+static int lacks_about(const scratch *s, const char *dir, uint64_t step) {
+    char own[PATH_MAX], folder[PATH_MAX + 32], *text;
+    dcp_error err = {0};
+    own_dir(s, dir, own);
+    snprintf(folder, sizeof folder, "%s/step-%08d", own, (int)step);
+    if (dcp_about_read(folder, &text, &err)) return report(s, &err);
+    free(text);
+    return 0;
+}
+
 static int check(const scratch *s, const char *dir, uint64_t *step) {
     int status = rebuild(s, dir, step);
     if (status) return status;
     status = load(s, dir, *step);
+    if (!status) status = lacks_about(s, dir, *step);
     if (!status) status = has_left_overs(s, dir);
     MPI_Allreduce(MPI_IN_PLACE, &status, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (!status && s->rank == 0) printf("%d\n", (int)*step);

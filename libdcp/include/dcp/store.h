@@ -140,7 +140,9 @@ typedef struct dcp_store_options {
  * name on some nodes only, the step is not complete (dcp_checkpoint_open_private): a save of that
  * step replaces it, and `keep` removes it with the older steps. A node that was away while the run
  * continued without it may come back with steps that the others have saved again or set aside
- * since. dcp_store_open sets those aside on that node, as `.abandoned-step-...`, and logs it.
+ * since. dcp_store_open sets those aside on that node, as `.abandoned-step-...`, and logs it. If a
+ * step has redundancy files, dcp_store_open also writes about.json again on nodes where it is
+ * missing or damaged, because a rebuild could not write it.
  *
  * Redundancy. With options->redundancy, the ranks of a private store form groups of about eight in
  * different failure domains (options->domain), and each save writes one more file beside every

@@ -167,6 +167,65 @@ static void a_damaged_copy_does_not_hide_an_intact_one(const private_files *p) {
     check_rebuilt(p, 1, PRIVATE_STEP, 0);
 }
 
+/* Checks that the node has an about.json which lists the node's shards. */
+static void check_about(const private_files *p, int node) {
+    char folder[PATH_MAX], *text;
+    MPI_Barrier(MPI_COMM_WORLD);
+    private_folder(p, node, folder);
+    SUCCEEDS(dcp_about_read(folder, &text, err));
+    for (int f = 0; f < p->world; f++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", f);
+        const char *list = strstr(text, "\"shards\":[");
+        CHECK(list);
+        CHECK(!memchr(list + 10, number[0], strcspn(list + 10, "]")) ==
+              (f / p->ranks_a_node != node));
+    }
+    CHECK(strstr(text, "\"rebuilt\":true") && strstr(text, "\"survives\":1"));
+    free(text);
+}
+
+/* Opens the store after about.json of a node was removed, or after `change` was done to it. */
+static void open_without_about(const private_files *p, int node, int (*change)(const char *)) {
+    char path[PATH_MAX];
+    dcp_store *store;
+    private_folder(p, node, path);
+    strcat(path, "/about.json");
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) CHECK(unlink(path) == 0 && (!change || change(path) == 0));
+    MPI_Barrier(MPI_COMM_WORLD);
+    log_lines[0] = '\0';
+    SUCCEEDS(open_store(p, NULL, &store, err));
+    dcp_store_close(store);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static int make_empty(const char *path) { return mknod(path, S_IFREG | 0666, 0); }
+
+static int make_folder(const char *path) { return mkdir(path, 0777); }
+
+/* about.json of a complete step is missing or damaged, since a rebuild could not write it or was
+ * killed. It is there again once the store is opened, unless it can't be written then either. */
+static void about_is_written_later(const private_files *p) {
+    char path[PATH_MAX];
+    for (int node = 0; node < p->nodes; node++) {
+        open_without_about(p, node, NULL);
+        check_about(p, node);
+        open_without_about(p, node, make_empty);
+        check_about(p, node);
+    }
+    open_without_about(p, 0, make_folder);
+    CHECK(p->s->rank || strstr(log_lines, "cannot be written now"));
+    private_folder(p, 0, path);
+    strcat(path, "/about.json");
+    if (p->s->rank == 0) CHECK(rmdir(path) == 0 && make_empty(path) == 0);
+    private_path(p, 0, "shard", path); /* it was written before the rebuild was complete */
+    if (p->s->rank == 0) CHECK(unlink(path) == 0);
+    open_without_about(p, 0, NULL);
+    check_rebuilt(p, 1, PRIVATE_STEP, 1);
+    check_about(p, 0);
+}
+
 static void too_much_loss_goes_back(const private_files *p) {
     uint64_t step;
     dcp_error failure = {0};
@@ -258,6 +317,7 @@ int main(int argc, char **argv) {
         one_step_is_rebuilt(&p);
         damage_counts_as_loss(&p);
         a_damaged_copy_does_not_hide_an_intact_one(&p);
+        about_is_written_later(&p);
         too_much_loss_goes_back(&p);
         a_step_without_redundancy(&p);
         what_cannot_be_is_refused(&p);
