@@ -99,6 +99,7 @@ static int by_step(const void *a, const void *b) {
 
 typedef struct folder_listing {
     const char *dir;
+    bool wants_foreign; /* lists what format_list_foreign lists, instead of the steps */
     dcp_step *steps;
     size_t n;
 } folder_listing;
@@ -115,20 +116,25 @@ static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) 
     return DCP_OK;
 }
 
+/* A folder that cannot be looked into counts as a step. */
 static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     folder_listing *l = ctx;
     dcp_step step;
-    bool is_folder;
+    bool is_folder, is_foreign = false;
     if (!parse_name(e->d_name, &step)) return DCP_OK;
     const int status = io_entry_is_folder(of, l->dir, e, &is_folder, err);
-    return status || !is_folder ? status : append_step(l, &step, err);
+    if (status || !is_folder) return status;
+    if (step.kind == DCP_STEP_COMPLETE &&
+        format_folder_is_foreign(dirfd(of), step.name, l->dir, &is_foreign, NULL))
+        is_foreign = false;
+    return is_foreign == l->wants_foreign ? append_step(l, &step, err) : DCP_OK;
 }
 
 /* Lists the directory that is the entry `name` of the open directory `at`. `dir` is its path, for
  * messages. */
-static int list_directory(int at, const char *name, const char *dir, dcp_step **out, size_t *n_out,
-                          dcp_error *err) {
-    folder_listing l = {.dir = dir};
+static int list_directory(int at, const char *name, const char *dir, bool foreign, dcp_step **out,
+                          size_t *n_out, dcp_error *err) {
+    folder_listing l = {.dir = dir, .wants_foreign = foreign};
     dcp_error why;
     const int status = io_visit_entries(at, name, dir, take_entry, &l, &why);
     if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {
@@ -146,11 +152,15 @@ int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *er
     if (!dir || !out || !n_out)
         return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
     const int refused = core_path_check(NULL, dir, err);
-    return refused ? refused : list_directory(AT_FDCWD, dir, dir, out, n_out, err);
+    return refused ? refused : list_directory(AT_FDCWD, dir, dir, false, out, n_out, err);
 }
 
 int format_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
-    return list_directory(dir_fd, ".", dir, out, n_out, err);
+    return list_directory(dir_fd, ".", dir, false, out, n_out, err);
+}
+
+int format_list_foreign(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
+    return list_directory(AT_FDCWD, dir, dir, true, out, n_out, err);
 }
 
 /* Returns the newest complete step up to `most`, or NULL if there is none. */
@@ -170,7 +180,17 @@ int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n,
     return comm_allreduce(comm, next, 1, DCP_REDUCE_MAX, err);
 }
 
-void format_list_describe_set_aside(const char *dir, char *text, size_t size) {
+static void describe_foreign(const char *dir, char *text, size_t size) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    format_list_foreign(dir, &steps, &n, NULL);
+    if (n > 0)
+        snprintf(text, size, "; %s/%s has none of the files of a step, so it is not a step", dir,
+                 steps[n - 1].name);
+    free(steps);
+}
+
+void format_list_describe_others(const char *dir, char *text, size_t size) {
     dcp_step *steps = NULL;
     size_t n = 0;
     char name[NAME_BYTES];
@@ -183,6 +203,8 @@ void format_list_describe_set_aside(const char *dir, char *text, size_t size) {
                  "; a run that went back and has saved nothing since has set aside %s/%s: rename "
                  "it to %s to continue from this step",
                  dir, steps[n - 1].name, name);
+    } else {
+        describe_foreign(dir, text, size);
     }
     free(steps);
 }
@@ -195,7 +217,7 @@ int format_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *e
     const dcp_step *newest = find_newest_row(steps, n, UINT64_MAX);
     if (!newest) {
         char aside[PATH_MAX + 256];
-        format_list_describe_set_aside(dir, aside, sizeof aside);
+        format_list_describe_others(dir, aside, sizeof aside);
         status = core_fail_path(
             core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s%s", dir, aside),
             dir, err);
@@ -283,6 +305,39 @@ static bool belongs(const char *name, dcp_layout layout, size_t files) {
         return true;
     return layout == DCP_LAYOUT_GLOBAL ? strcmp(name, "state.h5") == 0
                                        : (size_t)world_of(name) == files;
+}
+
+/* Returns true for the names of files that the library writes into the folders of steps. */
+static bool is_of_any_step(const char *name) {
+    return belongs(name, DCP_LAYOUT_GLOBAL, 1) || world_of(name) > 0 ||
+           strncmp(name, ".tmp-", 5) == 0; /* a file that was being rebuilt */
+}
+
+typedef struct owner_search {
+    bool has_own, has_other;
+} owner_search;
+
+static int take_owner(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    owner_search *search = ctx;
+    (void)of, (void)err;
+    if (is_of_any_step(e->d_name))
+        search->has_own = true;
+    else
+        search->has_other = true;
+    return DCP_OK;
+}
+
+int format_folder_is_foreign(int dir_fd, const char *name, const char *dir, bool *is,
+                             dcp_error *err) {
+    char about[NAME_BYTES + sizeof "/about.json"], path[PATH_MAX];
+    owner_search search = {false, false};
+    snprintf(about, sizeof about, "%s/about.json", name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    *is = false;
+    if (!io_stat(dir_fd, about, NULL, NULL)) return DCP_OK; /* every save writes this file */
+    const int status = io_visit_entries(dir_fd, name, path, take_owner, &search, err);
+    *is = !status && search.has_other && !search.has_own;
+    return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
 typedef struct surplus_search {

@@ -18,6 +18,10 @@ bool format_name_read(const char *path, uint64_t *step);
  * messages. */
 int format_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
+/* Lists the folders in `dir` that have a complete step's name, but are no steps
+ * (format_folder_is_foreign). */
+int format_list_foreign(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
+
 /* Returns the number of the newest complete step below `limit`, plus 1; 0 if there is none. `steps`
  * must be in ascending order. */
 uint64_t format_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
@@ -28,8 +32,9 @@ int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n,
 
 /* Writes the end of the message which says that no step exists. If steps in `dir` were set aside by
  * a run that went back and has saved nothing since, the text names the newest of these steps and
- * how to continue from it; otherwise the text is "". */
-void format_list_describe_set_aside(const char *dir, char *text, size_t size);
+ * how to continue from it. Otherwise it names the newest folder that format_list_foreign lists, or
+ * is "". */
+void format_list_describe_others(const char *dir, char *text, size_t size);
 
 /* Writes "step-00000120", preceded by `prefix` ("", ".tmp-", ".abandoned-"), into name[64]. */
 void format_name_write(char *name, const char *prefix, uint64_t step);
@@ -70,3 +75,10 @@ int format_folder_shards(const char *folder, int world, unsigned char *here, int
 /* Calls fn for each entry of the folder that does not belong to a step with `files` files. */
 int format_folder_surplus(const char *folder, dcp_layout layout, size_t files,
                           void (*fn)(void *ctx, const char *name), void *ctx, dcp_error *err);
+
+/* *is becomes true if the entry `name` of the open directory, a folder with a step's name, holds
+ * something, but none of the files that the library writes for a step: somebody else made it. An
+ * empty folder is not foreign: it is a step that has lost its files. If *is could not be
+ * determined, it is false, and the function fails. `dir` is the directory's path, for messages. */
+int format_folder_is_foreign(int dir_fd, const char *name, const char *dir, bool *is,
+                             dcp_error *err);

@@ -106,7 +106,7 @@ static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
 
 static int fail_none(dcp_comm *comm, const char *dir, dcp_error *err) {
     char aside[PATH_MAX + 256] = "";
-    if (dir) format_list_describe_set_aside(dir, aside, sizeof aside);
+    if (dir) format_list_describe_others(dir, aside, sizeof aside);
     return comm_agree(comm,
                       core_fail(err, DCP_ERR_NOT_FOUND,
                                 "no complete step (step-...) in %s, nor in another rank's "

@@ -480,6 +480,18 @@ static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_e
     return comm_vote_run(store->comm, &v, DCP_OK, err);
 }
 
+/* Names the folders whose names are those of steps, but which are no steps. */
+static void warn_of_foreign(const dcp_store *store) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    if (store_leads(store)) format_list_foreign(store->dir, &steps, &n, NULL);
+    for (size_t i = 0; i < n; i++)
+        store_log(store, DCP_LOG_WARNING,
+                  "%s/%s has none of the files of a step: it does not count as a step, and stays",
+                  store->dir, steps[i].name);
+    free(steps);
+}
+
 static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {
     dcp_comm *comm = store->comm;
     redundancy_spec spec = {REDUNDANCY_NONE, 0};
@@ -504,6 +516,7 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
     if (status == DCP_OK) status = store_host_names_find(store, err);
     if (status == DCP_OK) store_striped_log_ignored(store);
+    if (status == DCP_OK) warn_of_foreign(store);
     return status;
 }
 

@@ -78,15 +78,19 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
         err);
 }
 
-/* Returns DCP_ERR_STATE if a file or a symbolic link has the step's name. It is not a step, so it
- * is not set aside as one, and the store can't know how valuable it is. */
-static int check_is_folder(const dcp_store *store, const char *name, dcp_error *err) {
+/* Returns DCP_ERR_STATE if a file, a symbolic link, or a folder with somebody else's files has the
+ * step's name. It is not a step, so it is not set aside as one, and the store can't know how
+ * valuable it is. */
+static int check_is_step(const dcp_store *store, const char *name, dcp_error *err) {
     struct stat st;
-    if (store->options.replace) return DCP_OK;
-    const int status = io_stat(store->dir_fd, name, &st, err);
+    bool is_foreign = false;
+    int status = io_stat(store->dir_fd, name, &st, err);
     if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
+    if (!status && S_ISDIR(st.st_mode))
+        status = format_folder_is_foreign(store->dir_fd, name, store->dir, &is_foreign, err);
     if (status) return store_fail_entry(store, name, status, err);
-    if (S_ISDIR(st.st_mode)) return DCP_OK;
+    if (is_foreign) return store_fail_foreign(store, name, err);
+    if (S_ISDIR(st.st_mode) || store->options.replace) return DCP_OK;
     return store_fail_entry(store, name,
                             core_fail(err, DCP_ERR_STATE,
                                       "%s/%s is no folder, so it is no step of this store: move it "
@@ -106,7 +110,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     int status = store_has(store, name, &is_there, err);
     store->found.exists = !goes_aside && is_there;
     store->found.is_absent = !is_there;
-    if (!status && is_there) status = check_is_folder(store, name, err);
+    if (!status && is_there) status = check_is_step(store, name, err);
     if (!status && !store->options.replace && !store->options.keep_latest)
         status = dcp_steps_list(store->dir, &steps, &n, err);
     store->found.newest = format_list_newest_below(steps, n, store_newest_limit(store));

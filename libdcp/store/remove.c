@@ -70,7 +70,11 @@ static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
     int status = store_lock_check(store->lock, err);
     if (status) return status;
     status = store_has(store, r->name, &r->is_there, err);
+    bool is_foreign = false;
+    if (!status && r->is_there)
+        status = format_folder_is_foreign(store->dir_fd, r->name, store->dir, &is_foreign, err);
     if (status) return status;
+    r->is_there &= !is_foreign;
     if (!r->is_there || format_hold_claim(store->dir_fd, r->name, &r->claim)) return DCP_OK;
     return fail_held(store, r->name, err);
 }

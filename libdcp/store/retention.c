@@ -127,8 +127,19 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
     return status ? status : store_remove_trash(store, trash, err);
 }
 
+/* Fails if the folder is not known to be a step. The list of steps, from which the name is, also
+ * has folders that could not be looked into. */
+static int check_own(const dcp_store *store, const char *name, dcp_error *err) {
+    bool is_foreign;
+    const int status = format_folder_is_foreign(store->dir_fd, name, store->dir, &is_foreign, err);
+    return !status && is_foreign ? store_fail_foreign(store, name, err) : status;
+}
+
 int store_discard_unheld(dcp_store *store, const char *name, bool *kept, dcp_error *err) {
     io_lock_file *claim;
+    *kept = false;
+    const int refused = check_own(store, name, err);
+    if (refused) return refused;
     *kept = !format_hold_claim(store->dir_fd, name, &claim);
     int status = *kept ? DCP_OK : store_discard(store, name, err);
     format_hold_unclaim(claim);
@@ -190,6 +201,8 @@ static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
  * might have opened the step since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     io_lock_file *claim;
+    const int refused = check_own(store, step->name, err);
+    if (refused) return refused;
     if (!format_hold_claim(store->dir_fd, step->name, &claim)) {
         store_log(store, DCP_LOG_INFO, "%s/%s stays while a reader holds it", store->dir,
                   step->name);

@@ -116,6 +116,15 @@ int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_e
     return core_fail_path(status, path, err);
 }
 
+int store_fail_foreign(const dcp_store *store, const char *name, dcp_error *err) {
+    return store_fail_entry(store, name,
+                            core_fail(err, DCP_ERR_STATE,
+                                      "%s/%s has none of the files of a step, so it is no step of "
+                                      "this store, and stays: move it away",
+                                      store->dir, name),
+                            err);
+}
+
 int store_has(const dcp_store *store, const char *name, bool *is_there, dcp_error *err) {
     const int status = io_stat(store->dir_fd, name, NULL, err);
     *is_there = status == DCP_OK;

@@ -151,6 +151,9 @@ int store_fail_errno(const dcp_store *store, const char *what, const char *name,
 /* Fails like core_fail_path, with the path of the entry `name`. */
 int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_error *err);
 
+/* Fails because the entry `name` is a folder with somebody else's files (format/folder.h). */
+int store_fail_foreign(const dcp_store *store, const char *name, dcp_error *err);
+
 /* Sets *is_there to whether the store's directory has the entry `name`. Fails if that can't be
  * determined. */
 int store_has(const dcp_store *store, const char *name, bool *is_there, dcp_error *err);

@@ -334,7 +334,7 @@ static int fail_empty(const loading *l, dcp_error *err) {
                          (unsigned long long)*l->only, l->tiers->n);
     char aside[PATH_MAX + 256] = "";
     for (size_t i = 0; i < l->tiers->n && !*aside; i++)
-        format_list_describe_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
+        format_list_describe_others(l->tiers->list[i].store->dir, aside, sizeof aside);
     if (*aside) tiers_log(l->tiers, DCP_LOG_WARNING, "the stores hold no step%s", aside);
     return comm_agree(l->tiers->comm,
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);

@@ -207,7 +207,9 @@ DCP_API void dcp_store_close(dcp_store *store);
  * newest. Abandoned steps count neither as newest nor for `keep`. They are removed once as many
  * newer steps exist as `keep` requires, and never if `keep` is 0. A file or a symbolic link with a
  * step's name is not a step and remains; a save of that step
- * is DCP_ERR_STATE, unless options->replace is set. */
+ * is DCP_ERR_STATE, unless options->replace is set. A folder with a step's name that has other
+ * files, but none of a step (docs/format.md), is not a step and always remains; a save of that step
+ * is DCP_ERR_STATE. dcp_store_open logs such folders. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* Declares that `step`, which was loaded, or saved by this store, is the newest step that is known
@@ -252,7 +254,8 @@ typedef struct dcp_step {
 
 /* Lists the steps in `dir` in ascending order; among steps with the same number, the complete one
  * comes first. Not collective; takes no lock. The caller frees *out with free(). An empty or
- * missing directory gives 0 steps. */
+ * missing directory gives 0 steps. A folder `step-N` that has other files, but none of a step, is
+ * left out. */
 DCP_API int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
 /* A pinned step. While a process has a step pinned, no writer removes the step's files: not by

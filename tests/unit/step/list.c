@@ -67,6 +67,45 @@ static void steps_ascend_complete_ones_first(void **state) {
     assert_int_equal(step, 100);
 }
 
+static void put(const struct scratch *s, const char *name, const char *file) {
+    char path[300];
+    make(s, name);
+    snprintf(path, sizeof path, "%s/%s/%s", s->dir, name, file);
+    write_text(path, "text");
+}
+
+/* A node's part of a step may consist of any of these files. */
+static void a_folder_of_somebody_else_is_no_step(void **state) {
+    struct scratch *s = *state;
+    static const char *const files[] = {"state.h5",
+                                        "about.json",
+                                        "shard-00001-of-00002.h5",
+                                        "parity-00001-of-00002.bin",
+                                        "partner-00001-of-00002.bin",
+                                        ".tmp-shard-00001-of-00002.h5"};
+    static const char *const others[] = {
+        "notes.txt",        ".hidden", "about.json~", "step-00000001", "shard-00002-of-00002.h5",
+        "model.safetensors"};
+    char name[64], path[PATH_MAX];
+    uint64_t step;
+    dcp_error err = {0};
+    assert_int_equal(mkdir(s->dir, 0777), 0);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(name, sizeof name, "step-0000002%zu", i);
+        put(s, name, others[i]);
+    }
+    assert_steps(s, "");
+    assert_int_equal(format_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.message, "/step-00000025 has none of the files of a step"));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(name, sizeof name, "step-0000001%zu", i);
+        put(s, name, files[i]);
+        snprintf(path, sizeof path, "%s/%s/notes.txt", s->dir, name);
+        write_text(path, "beside it");
+    }
+    assert_steps(s, "c10 c11 c12 c13 c14 c15");
+}
+
 static void an_empty_or_missing_directory_has_no_step(void **state) {
     struct scratch *s = *state;
     char path[PATH_MAX];
@@ -98,6 +137,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         scratch_test(names_count_only_as_they_are_made),
         scratch_test(steps_ascend_complete_ones_first),
+        scratch_test(a_folder_of_somebody_else_is_no_step),
         scratch_test(an_empty_or_missing_directory_has_no_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,46 @@ static void what_is_no_folder_keeps_its_name(void **state) {
     dcp_store_close(store);
 }
 
+static void make_foreign(const struct scratch *s, uint64_t step) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/step-%08d", s->dir, (int)step);
+    assert_int_equal(mkdir(path, 0777), 0);
+    strcat(path, "/notes.txt");
+    write_text(path, "mine");
+}
+
+/* A folder with somebody else's files does not count for `keep`, and is neither removed, set aside
+ * nor replaced. */
+static void a_folder_of_somebody_else_stays(void **state) {
+    struct scratch *s = *state;
+    for (int replace = 0; replace < 2; replace++) {
+        dcp_error err = {0};
+        dcp_store *store = open_store(s, 2, replace);
+        publish_all(store, 1, 2);
+        make_foreign(s, 3);
+        make_foreign(s, 6);
+        publish_all(store, 4, 5);
+        assert_steps(s, "c4 c5");
+        assert_int_equal(publish(store, 6, "new", &err), DCP_ERR_STATE);
+        assert_non_null(strstr(err.message, "step-00000006 has none of the files of a step"));
+        assert_int_equal(dcp_step_remove(store, 6, &err), DCP_ERR_NOT_FOUND);
+        publish_all(store, 7, 8);
+        assert_steps(s, "c7 c8");
+        assert_int_equal(dcp_store_continue_from(store, 2, NULL), DCP_OK);
+        assert_int_equal(publish(store, 3, "new", &err), DCP_ERR_STATE);
+        publish_all(store, 9, 9);
+        assert_steps(s, "a7 a8 c9");
+        assert_content(s, "step-00000003/notes.txt", "mine");
+        assert_content(s, "step-00000006/notes.txt", "mine");
+        dcp_store_close(store);
+        store = open_store(s, 2, replace);
+        assert_non_null(strstr(s->log, "/step-00000003 has none of the files of a step: "));
+        dcp_store_close(store);
+        assert_int_equal(store_directory_remove(AT_FDCWD, s->dir), 0);
+        *s->log = '\0';
+    }
+}
+
 static void from_the_start_means_all_steps(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
@@ -269,6 +309,24 @@ static void a_step_whose_value_is_unread_stays(void **state) {
     dcp_store_close(store);
 }
 
+/* While it can't be looked into, such a folder counts as a step. */
+static void a_folder_that_cannot_be_looked_into_stays(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 0, 0);
+    publish_all(store, 2, 4);
+    make_foreign(s, 1);
+    dcp_store_close(store);
+    store = open_with(s, (dcp_store_options){.keep = 2});
+    unread_file = "step-00000001";
+    assert_steps(s, "c1 c2 c3 c4");
+    assert_int_equal(retain_after(store, 4), DCP_OK);
+    unread_file = NULL;
+    assert_non_null(strstr(s->log, "an old step stays: cannot open "));
+    assert_content(s, "step-00000001/notes.txt", "mine");
+    assert_steps(s, "c3 c4");
+    dcp_store_close(store);
+}
+
 static void policies_without_effect_are_refused(void **state) {
     struct scratch *s = *state;
     const struct {
@@ -300,6 +358,8 @@ int main(void) {
         scratch_test(nothing_goes_for_newer_steps_of_others),
         scratch_test(later_steps_go_aside_before_the_first_publication),
         scratch_test(what_is_no_folder_keeps_its_name),
+        scratch_test(a_folder_of_somebody_else_stays),
+        scratch_test(a_folder_that_cannot_be_looked_into_stays),
         scratch_test(from_the_start_means_all_steps),
         scratch_test(abandoned_steps_go_when_enough_newer_ones_stand),
         scratch_test(removal_does_not_follow_links),
