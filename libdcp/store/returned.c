@@ -114,6 +114,8 @@ static void note_lineage(node_steps *own, const node_step *s, const store_lineag
     if (own->lineage.last != last) own->needed = s->needed;
 }
 
+/* In a shared store, a step that was renamed back may be the newest, and its save older than those
+ * of other steps: store_returned_learn reads those. */
 static int read_kind(const dcp_store *store, node_steps *own, dcp_step_kind kind, dcp_error *err) {
     bool is_read = false;
     int status = DCP_OK;
@@ -358,17 +360,17 @@ typedef struct returned_news {
 
 /* Returns true if the lineage of the store's own saves implies `past` as well. So if a step is past
  * because of `past` and exists nevertheless, somebody has renamed it back. */
-static bool has_known(const dcp_store *store, const store_lineage *run, store_rewind past) {
-    return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
+static bool has_known(const store_lineage *own, const store_lineage *run, store_rewind past) {
+    return own->id == run->id && store_lineage_has(own, past);
 }
 
 /* Returns a step such that only later steps can be past because of the news, and have to be
  * examined. Returns UINT64_MAX if there is nothing new. */
-static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
+static uint64_t find_earliest(const store_lineage *own, const returned_news *news) {
     const store_lineage *run = news->run;
     uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;
     for (uint64_t i = 0; i < run->n; i++)
-        if (!has_known(store, run, run->rewinds[i]) && run->rewinds[i].to < earliest)
+        if (!has_known(own, run, run->rewinds[i]) && run->rewinds[i].to < earliest)
             earliest = run->rewinds[i].to;
     return earliest;
 }
@@ -387,10 +389,10 @@ static bool is_past(const dcp_store *store, const node_step *s, const store_line
     if (!said->last || said->id != news->run->id) return false;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return true;
-    return store_lineage_has(news->run, own) && !has_known(store, news->run, own);
+    return store_lineage_has(news->run, own) && !has_known(&store->lineage, news->run, own);
 }
 
-static int forget_step(dcp_store *store, const dcp_step *step, const returned_news *news,
+static int forget_step(dcp_store *store, const dcp_step *step, const returned_news *news, bool *any,
                        dcp_error *err) {
     node_step s = {.step = step};
     store_lineage said = {0};
@@ -398,20 +400,56 @@ static int forget_step(dcp_store *store, const dcp_step *step, const returned_ne
     if (status || !is_past(store, &s, &said, news)) return status;
     status = store_abandon_step(store, step, "the run went on without it while this store was away",
                                 err);
+    *any |= !status;
     return status ? status : store_sync(store, err);
 }
 
 static int forget_all(dcp_store *store, const store_lineage *run, uint64_t after, dcp_error *err) {
     const returned_news news = {run, store_lineage_divergence(run, &store->lineage), after};
-    const uint64_t earliest = find_earliest(store, &news);
+    const uint64_t earliest = find_earliest(&store->lineage, &news);
     dcp_step *steps = NULL;
     size_t n = 0;
     if (earliest == UINT64_MAX) return DCP_OK;
     int status = dcp_steps_list(store->dir, &steps, &n, err);
+    bool any = false;
     for (size_t i = 0; i < n && !status; i++)
         if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step > earliest)
-            status = forget_step(store, &steps[i], &news, err);
+            status = forget_step(store, &steps[i], &news, &any, err);
+    if (any)
+        store_log(store, DCP_LOG_WARNING,
+                  "%s: to continue from a step that was set aside, name its folder "
+                  "(checkpoint.resume, or dcp_checkpoint_open and dcp_tiers_continue_from); a step "
+                  "that is renamed to step-... is set aside again until a save into this store",
+                  store->dir);
     free(steps);
+    return status;
+}
+
+bool store_returned_has_news(const store_lineage *own, const store_lineage *run) {
+    const returned_news news = {run, store_lineage_divergence(run, own), 0};
+    return find_earliest(own, &news) != UINT64_MAX;
+}
+
+static int learn_all(dcp_store *store, dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    int status = dcp_steps_list(store->dir, &steps, &n, err);
+    for (size_t i = 0; i < n && !status; i++) {
+        node_step s = {.step = &steps[i]};
+        store_lineage said = {0};
+        if (steps[i].kind == DCP_STEP_COMPLETE) status = read_save(store, &s, &said, err);
+        store_lineage_update(&store->lineage, &said);
+    }
+    free(steps);
+    return status;
+}
+
+int store_returned_learn(dcp_store *store, dcp_error *err) {
+    const bool learns = store_leads(store) && !store->options.private_dirs;
+    int status = comm_agree(store->comm, learns ? learn_all(store, err) : DCP_OK, err);
+    uint64_t next = learns ? store->lineage.last + 1 : 0;
+    if (!status) status = comm_allreduce(store->comm, &next, 1, DCP_REDUCE_MAX, err);
+    store->save_number = later_of(store->save_number, next);
     return status;
 }
 

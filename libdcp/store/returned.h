@@ -17,6 +17,15 @@
  * step has redundancy files, about.json is written again. */
 int store_returned_reconcile(dcp_store *store, dcp_error *err);
 
+/* Returns true if the run has gone back as the lineage `own` of a store's saves does not say, or
+ * has left a branch that they belong to. */
+bool store_returned_has_news(const store_lineage *own, const store_lineage *run);
+
+/* Collective. In a shared store, store_returned_reconcile reads only one about.json; this function
+ * reads those of all complete steps, and updates the store's lineage, since a step with an earlier
+ * save may have been renamed back. Returns the same errors as store_returned_reconcile. */
+int store_returned_learn(dcp_store *store, dcp_error *err);
+
 /* Collective. `run` is the lineage that the latest save in any store of the list records. On each
  * node of this store, sets aside two kinds of steps that have the run's id:
  * - steps that are past according to `run`. But if such a step is also past according to this

@@ -101,20 +101,35 @@ static int find_newest_of_run(const dcp_tiers *tiers, const store_lineage *known
     return comm_allreduce(tiers->comm, after, 1, DCP_REDUCE_MAX, err);
 }
 
+/* Collective: sets `known` to the stores' lineages, and *run to the one of the latest save. Rank 0
+ * knows all lineages, since it is a leader in every store. */
+static int collect_lineages(const dcp_tiers *tiers, store_lineage *known, store_lineage *run,
+                            dcp_error *err) {
+    const size_t n = tiers->n;
+    for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
+    const int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
+    *run = (store_lineage){0};
+    for (size_t i = 0; i < n; i++) store_lineage_update(run, &known[i]);
+    return status;
+}
+
 /* Collective: finds the latest save in all stores. If stores were absent when the run went back to
- * an older step, sets aside their steps that the lineage of the latest save rules out. Rank 0 knows
- * all lineages, since it is a leader in every store. */
+ * an older step, sets aside their steps that the lineage of the latest save rules out. */
 static int reconcile_lineages(dcp_tiers *tiers, dcp_error *err) {
-    store_lineage known[DCP_MAX_TIERS], run = {0};
+    store_lineage known[DCP_MAX_TIERS], run;
     uint64_t after = 0;
+    bool has_news = false;
     const size_t n = tiers->n;
     if (n < 2) return DCP_OK;
-    for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
-    int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
-    for (size_t i = 0; i < n; i++) store_lineage_update(&run, &known[i]);
+    int status = collect_lineages(tiers, known, &run, err);
+    for (size_t i = 0; i < n && !status; i++) has_news |= store_returned_has_news(&known[i], &run);
+    for (size_t i = 0; i < n && has_news && !status; i++)
+        status = store_returned_learn(tiers->list[i].store, err);
+    if (!status && has_news) status = collect_lineages(tiers, known, &run, err);
+    if (status) return status;
     warn_of_others(tiers, known, &run);
     if (!run.id) run.id = store_returned_id(tiers->list[0].store);
-    if (!status) status = find_newest_of_run(tiers, known, &run, &after, err);
+    status = find_newest_of_run(tiers, known, &run, &after, err);
     for (size_t i = 0; i < n && !status; i++)
         status = store_returned_set_aside(tiers->list[i].store, &run, after, err);
     return status;

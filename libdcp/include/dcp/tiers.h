@@ -78,7 +78,9 @@ typedef struct dcp_tiers dcp_tiers;
  * last 64 times that the run began or went back. Steps that were saved while some store was away
  * form a branch if the run has since continued from an older step of that store. The steps of a
  * branch are set aside in the same way. Steps that another run saved before the store came into the
- * list remain. A step that was set aside can be opened by its path. */
+ * list remain. A step that was set aside can be opened by its path. If it is renamed to `step-...`
+ * instead, it remains if a step of its store was saved since the run went back; otherwise it is set
+ * aside again. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 

@@ -688,6 +688,76 @@ static void with_a_store_that_comes_back(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+static void rename_in(player *p, int i, const char *from, const char *to) {
+    if (p->rank == 0) {
+        const int dir = open(p->paths[i], O_RDONLY | O_DIRECTORY);
+        CHECK(renameat(dir, from, dir, to) == 0);
+        close(dir);
+    }
+    meet(p);
+}
+
+/* Steps that were set aside are renamed back by hand in one store of the list, which has saved
+ * since: they count again. */
+static void with_steps_that_are_renamed_back(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 0, 0, NULL), tier_of(1, 0, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 5; k++) save(p, k, (float)k, 0);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save(p, 3, 1003, 0);
+    for (int i = 1; i >= 0; i--) {
+        dcp_tiers_close(p->tiers);
+        meet(p);
+        rename_in(p, i, ".abandoned-step-00000004", "step-00000004");
+        rename_in(p, i, ".abandoned-step-00000005", "step-00000005");
+        open_list(p);
+        check_steps(p, i, "c1 c2 c3 a3 c4 c5");
+        expect(p, 5, 5);
+    }
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 5, err));
+    save(p, 6, 2006, 0);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    open_list(p);
+    check_steps(p, 0, "c1 c2 c3 a3 c4 c5 c6");
+    check_steps(p, 1, "c1 c2 c3 a3 c4 c5 c6");
+    expect(p, 6, 2006);
+    end(p);
+}
+
+/* If that store has not saved since, it could as well have been away: the log says how to continue
+ * from the step all the same. */
+static void with_a_step_that_is_renamed_too_early(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 0, 0, NULL), tier_of(4, 0, 0, NULL)};
+    char aside[300];
+    dcp_checkpoint *ckpt = NULL;
+    begin(p, rank, comm, r, list);
+    save(p, 4, 4, 1);
+    save(p, 8, 8, 1);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 4, err));
+    save(p, 5, 1005, 0);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    rename_in(p, 1, ".abandoned-step-00000008", "step-00000008");
+    open_list(p);
+    check_steps(p, 1, "c4 a8");
+    CHECK(rank || strstr(p->log, "/slow: to continue from a step that was set aside, name its "));
+    expect(p, 5, 1005);
+    snprintf(aside, sizeof aside, "%s/.abandoned-step-00000008", p->paths[1]);
+    SUCCEEDS(dcp_checkpoint_open(comm, aside, &ckpt, err));
+    SUCCEEDS(dcp_load(ckpt, p->state, NULL, err));
+    CHECK(memory_of(p) == 8);
+    dcp_checkpoint_close(ckpt);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 8, err));
+    save(p, 9, 2009, 0);
+    expect(p, 9, 2009);
+    end(p);
+}
+
 /* Two runs have begun separately, and their stores become one list: what the list saves later
  * belongs to one run, in both. Earlier steps remain as they are, also in a store that is away. */
 static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
@@ -978,6 +1048,8 @@ int main(void) {
         run(n, to_a_step_that_none_has);
         run(n, a_store_that_is_away);
         run(n, with_a_store_that_comes_back);
+        run(n, with_steps_that_are_renamed_back);
+        run(n, with_a_step_that_is_renamed_too_early);
         run(n, with_a_store_of_another_run);
         run(n, with_stores_that_are_away_in_turn);
         run(n, after_changes_of_links_and_variables);
