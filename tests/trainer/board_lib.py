@@ -15,8 +15,8 @@ class Entry(ctypes.Structure):
 
 class Layout(ctypes.Structure):
     _fields_ = [("magic", ctypes.c_uint32), ("bytes", ctypes.c_uint32), ("saves_requested", ctypes.c_uint64),
-                ("end_requested", ctypes.c_uint32), ("resumed_is_set", ctypes.c_uint32),
-                ("resumed", ctypes.c_char * TEXT), ("entries", Entry * RANKS)]
+                ("end_requested", ctypes.c_uint32), ("hosts_dropped", ctypes.c_uint32),
+                ("resumed_is_set", ctypes.c_uint32), ("resumed", ctypes.c_char * TEXT), ("entries", Entry * RANKS)]
 
 
 class BoardRun(Run):

@@ -508,6 +508,29 @@ static void a_resize_counts_from_then_on(void **state) {
     launcher_cluster_close(c);
 }
 
+static void hosts_that_the_next_start_leaves_are_counted(void **state) {
+    (void)state;
+    char why[256];
+    launcher_cluster *c = open_cluster(three, LAUNCHER_ON_FAILURE_SAME, 6, 0, 0);
+    is_placed(c, "6 a:2 b:2 c:2");
+    assert_int_equal(launcher_cluster_dropped(c), 0);
+    assert_int_equal(launcher_cluster_resize(c, 5, why, sizeof why), 0);
+    assert_int_equal(launcher_cluster_dropped(c), 0);
+    assert_int_equal(launcher_cluster_resize(c, 2, why, sizeof why), 0);
+    assert_int_equal(launcher_cluster_dropped(c), 2);
+    is_placed(c, "2 a:2");
+    assert_int_equal(changed_to(c, "d slots=2\n"), 1);
+    assert_int_equal(launcher_cluster_dropped(c), 1);
+    is_placed(c, "2 d:2");
+    assert_int_equal(launcher_cluster_dropped(c), 0);
+    launcher_cluster_close(c);
+    c = open_same(NULL, 4);
+    is_placed(c, "4");
+    assert_int_equal(launcher_cluster_resize(c, 1, why, sizeof why), 0);
+    assert_int_equal(launcher_cluster_dropped(c), 0);
+    launcher_cluster_close(c);
+}
+
 static void a_resize_keeps_to_what_was_given(void **state) {
     (void)state;
     char why[256];
@@ -620,6 +643,7 @@ int main(void) {
         cmocka_unit_test(more_slots_are_more_ranks_up_to_max),
         cmocka_unit_test(a_file_of_no_use_is_told_once),
         cmocka_unit_test(a_resize_counts_from_then_on),
+        cmocka_unit_test(hosts_that_the_next_start_leaves_are_counted),
         cmocka_unit_test(a_resize_keeps_to_what_was_given),
         cmocka_unit_test(waits_longer_and_longer),
         cmocka_unit_test(nothing_starts_where_it_does_not_fit),

@@ -18,13 +18,14 @@ def store(path, **over):
     return {"path": path, "every": 1, "keep": 2, **over}
 
 
-def resized(name, given, starts):
-    """Runs on these numbers of ranks, one after the other. Returns the steps at which they changed, and where ranks
-    say that they continue."""
+def resized(name, given, starts, dropped=0):
+    """Runs on these numbers of ranks, one after the other; each time, the next start leaves `dropped` hosts. Returns
+    the steps at which they changed, and where ranks say that they continue."""
     at, told, loaded = [], [], 0
     for ranks in starts[:-1]:
         run = BoardRun(ranks, given)
         run.wait_for_step(loaded + 2)
+        run.board.hosts_dropped = dropped
         run.board.end_requested = RESIZE
         run.end_with(143)
         told.append(run.board.resumed.decode())
@@ -78,6 +79,13 @@ def test_a_step_goes_to_memory():
     at, told = resized("near", settings("near", store("memory-{host}"), every=1000), (3, 2))
     check(all("memory-" in text for text in told) and steps("near") == [LAST], f"{told}, {steps('near')}")
     is_whole("near")
+
+
+def test_a_step_leaves_the_memory_of_hosts_that_are_left():
+    cases.use(whole_run)
+    at, told = resized("left", settings("left", store("left-{host}", every=1000), every=1000), (2, 3), dropped=1)
+    check(all("left-" not in text for text in told) and steps("left") == [*at, LAST], f"{told}, {steps('left')}")
+    is_whole("left")
 
 
 def test_stores_that_are_due_get_the_step_too():

@@ -108,8 +108,10 @@ static void request_end(launcher_run *run, ranks_end_request how) {
                             launcher_watched_is_train(run->options->program[0]);
     assert(how > start->end_request);
     start->end_request = how;
-    launcher_job_send(&start->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how",
-                                             (int)how, "patient", is_patient));
+    launcher_job_send(&start->job,
+                      json_pack("{s:s,s:i,s:i,s:b}", "kind", "end_request", "how", (int)how,
+                                "dropped", launcher_cluster_dropped(run->cluster), "patient",
+                                is_patient));
     /* ranks that report their progress may do a long step or evaluation before they read the
      * request; if they hang, the start stalls */
     if (how != RANKS_END_RESIZE || !start->job.end_report.reports)

@@ -64,11 +64,12 @@ static int save_and_end(loop *l, const step_requests *asked) {
 }
 
 /* Makes the save from which dcp-run immediately starts a different set of ranks. If the run has
- * been asked to end in the meantime, this is its last save instead. */
-static int hand_over(loop *l) {
+ * been asked to end in the meantime, this is its last save instead. dropped: see
+ * step_saves_hand_over. */
+static int hand_over(loop *l, int dropped) {
     const trainer *t = l->t;
     dcp_error err;
-    const int status = step_saves_hand_over(&l->saves, &err);
+    const int status = step_saves_hand_over(&l->saves, dropped, &err);
     if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
     const step_requests asked = step_requests_collect(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
@@ -203,7 +204,7 @@ static int run_steps(loop *l) {
         const bool is_done = t->state->step >= t->c->max_steps;
         const bool owes = t->state->owes_evaluation && asked.end != RANKS_END_RESIZE;
         if (is_done && !owes) asked.end = RANKS_END_NONE; /* nothing is left for another start */
-        if (asked.end == RANKS_END_RESIZE) return hand_over(l);
+        if (asked.end == RANKS_END_RESIZE) return hand_over(l, asked.dropped);
         if (is_done || asked.end) return save_and_end(l, &asked);
         if (asked.save || asked.saves > saves_answered) status = answer_save_request(l, &asked);
         saves_answered = asked.saves;

@@ -108,3 +108,5 @@ void ranks_board_saves_answered(uint64_t asked) {
 ranks_end_request ranks_board_end_requested(void) {
     return own ? (ranks_end_request)atomic_load(&board->end_requested) : RANKS_END_NONE;
 }
+
+uint32_t ranks_board_hosts_dropped(void) { return own ? atomic_load(&board->hosts_dropped) : 0; }

@@ -20,7 +20,8 @@ typedef enum ranks_phase {
 
 typedef enum ranks_end_request {
     RANKS_END_NONE,
-    RANKS_END_RESIZE, /* save to the fastest store, and end with status 143 */
+    RANKS_END_RESIZE, /* save to the fastest store that the next start can read, and end with status
+                         143 */
     RANKS_END_STOP,   /* save as for SIGTERM, and end with status 143 */
     RANKS_END_REQUEUE /* save as for SIGTERM, and end with status 75 */
 } ranks_end_request;
@@ -50,6 +51,9 @@ typedef struct ranks_board {
         saves_requested; /* written by the agent: counts requests to save and continue */
     /* Written by the agent: a ranks_end_request. A larger value replaces a smaller one. */
     _Atomic uint32_t end_requested;
+    /* Written by the agent before RANKS_END_RESIZE: the number of hosts that the next start leaves,
+     * with everything in their memory. */
+    _Atomic uint32_t hosts_dropped;
     _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is complete */
     /* Written once by rank 0: where the run continues from, such as "step 12 from ckpt-memory, 2
      * files rebuilt". */
@@ -92,6 +96,8 @@ void ranks_board_resumed(const char *text);
 uint64_t ranks_board_saves_requested(void);
 void ranks_board_saves_answered(uint64_t asked);
 ranks_end_request ranks_board_end_requested(void);
+/* Returns how many hosts the start after RANKS_END_RESIZE leaves. */
+uint32_t ranks_board_hosts_dropped(void);
 
 /* Opens a file that dcp-run has made in memory and whose path is in the environment variable
  * `variable`. Returns a descriptor; -1 if there is no such file, or the path refers to a file of

@@ -83,12 +83,13 @@ static int own_end(void) {
 
 step_requests step_requests_collect(MPI_Comm comm) {
     uint64_t asked[] = {(uint64_t)own_end(), (uint64_t)atomic_exchange(&asked_to_save, 0),
-                        ranks_board_saves_requested()};
-    MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_UINT64_T, MPI_MAX, comm);
+                        ranks_board_saves_requested(), ranks_board_hosts_dropped()};
+    MPI_Allreduce(MPI_IN_PLACE, asked, 4, MPI_UINT64_T, MPI_MAX, comm);
     return (step_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
                            .signal = (int)(asked[0] % SIGNALS),
                            .save = asked[1] != 0,
-                           .saves = asked[2]};
+                           .saves = asked[2],
+                           .dropped = (int)asked[3]};
 }
 
 bool step_requests_has_stop(MPI_Comm comm) {

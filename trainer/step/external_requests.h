@@ -15,6 +15,7 @@ typedef struct step_requests {
     int signal;            /* the signal that requested the end; 0 if the board did */
     bool save;             /* a signal requested a save */
     uint64_t saves;        /* the number of saves that the board has requested so far */
+    int dropped;           /* with RANKS_END_RESIZE: the hosts that the next start leaves */
 } step_requests;
 
 /* Begins to catch these signals. SIGINT and SIGHUP are not caught if they are ignored, for example

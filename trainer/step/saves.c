@@ -309,22 +309,27 @@ bool step_saves_are_held(const step_saves *s) {
     return false;
 }
 
-/* Returns true if the ranks of the next start, on the same number of hosts or one fewer, will find
- * everything in the store. That is not certain if the path contains the rank or an environment
- * variable: the paths of the next start's ranks may differ from the present paths. */
-static bool outlasts_ranks(const trainer *t, size_t i, int hosts) {
+/* Returns true if the ranks of the next start, which leave `dropped` of the hosts, will find
+ * everything in the store. Of several hosts, another one may be lost before that start, so the
+ * store has to survive the loss of at least one. It is not certain that the ranks find everything
+ * if the path contains the rank or an environment variable: the paths of the next start's ranks may
+ * differ from the present paths. */
+static bool outlasts_ranks(const trainer *t, size_t i, int hosts, int dropped) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return true;
     if (strstr(store->path, "{rank}") || strstr(store->path, "{env:")) return false;
-    return hosts == 1 || dcp_tiers_survives(t->stores, i) > 0;
+    const int lost = dropped == 0 && hosts > 1 ? 1 : dropped;
+    return dcp_tiers_survives(t->stores, i) >= lost;
 }
 
 /* Collective. *out: the fastest store in which the ranks of the next start will find everything. */
-static int choose_store(const trainer *t, size_t *out, dcp_error *err) {
+static int choose_store(const trainer *t, int dropped, size_t *out, dcp_error *err) {
     int hosts;
     const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
     *out = 0;
-    while (status == DCP_OK && *out + 1 < t->c->n_stores && !outlasts_ranks(t, *out, hosts)) ++*out;
+    while (status == DCP_OK && *out + 1 < t->c->n_stores &&
+           !outlasts_ranks(t, *out, hosts, dropped))
+        ++*out;
     return status;
 }
 
@@ -333,13 +338,13 @@ static int save_into(step_saves *s, size_t store, dcp_error *err) {
     return status == DCP_OK ? note_end(s, save_state(s, false, false, err)) : status;
 }
 
-int step_saves_hand_over(step_saves *s, dcp_error *err) {
+int step_saves_hand_over(step_saves *s, int dropped, dcp_error *err) {
     const trainer *t = s->t;
     const uint64_t step = t->state->step;
     size_t store;
     int status = wait_for_flight(s);
     if (status != DCP_OK) return core_fail(err, status, "the previous save failed");
-    status = choose_store(t, &store, err);
+    status = choose_store(t, dropped, &store, err);
     if (status != DCP_OK || step == s->start_step || dcp_tiers_has(t->stores, store, step))
         return status;
     status = save_into(s, store, err);

@@ -104,10 +104,11 @@ int step_saves_finish(step_saves *s, dcp_error *err);
 bool step_saves_are_held(const step_saves *s);
 
 /* Saves the state so that a different number of ranks can soon load it: in the fastest store in
- * which all of those ranks will find everything. Does nothing if that store already has the state,
- * or if the state need not be saved. Other stores that are due get it as usual. If the save fails,
- * saves the state in checkpoint.dir. */
-int step_saves_hand_over(step_saves *s, dcp_error *err);
+ * which all of those ranks will find everything. dropped: the number of hosts that these ranks
+ * leave, with everything in their memory. Does nothing if that store already has the state, or if
+ * the state need not be saved. Other stores that are due get it as usual. If the save fails, saves
+ * the state in checkpoint.dir. */
+int step_saves_hand_over(step_saves *s, int dropped, dcp_error *err);
 
 /* Waits for the save in flight. A failure is reported. */
 int step_saves_wait(step_saves *s);

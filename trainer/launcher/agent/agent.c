@@ -127,9 +127,10 @@ static void take_stacks(agent *a) {
 
 /* Ranks that read the board need no signal. With a patient request, the other ranks get no signal
  * either: ranks that begin to use the board later find the request there. */
-static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
-    launcher_board_request_end(&a->board, how);
-    if (is_patient) return;
+static void answer_end_request(agent *a, const json_t *m) {
+    launcher_board_request_end(&a->board, (ranks_end_request)launcher_message_number(m, "how", 0),
+                               (uint32_t)launcher_message_number(m, "dropped", 0));
+    if (json_is_true(json_object_get(m, "patient"))) return;
     a->ranks.signal_new = SIGTERM;
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
 }
@@ -172,9 +173,7 @@ static bool answer(agent *a, const json_t *m) {
         pass_signal(a, (int)launcher_message_number(m, "signal", 0));
     if (launcher_message_is(m, "save"))
         launcher_board_request_save(&a->board, (uint64_t)launcher_message_number(m, "number", 0));
-    if (launcher_message_is(m, "end_request"))
-        answer_end_request(a, (ranks_end_request)launcher_message_number(m, "how", 0),
-                           json_is_true(json_object_get(m, "patient")));
+    if (launcher_message_is(m, "end_request")) answer_end_request(a, m);
     if (launcher_message_is(m, "stacks"))
         begin_stacks(a, (double)launcher_message_number(m, "limit", 1));
     if (launcher_message_is(m, "kill_ranks")) {

@@ -11,8 +11,8 @@
  * Messages to dcp-run: hello {child, errno; from another host also key, host, node, daemon, place},
  * rank {rank, pid, start}, gone {rank, told}, board {ranks: by launcher_board_pack, resumed},
  * launched, child {status, waited}, stacks {text}, stuck {what}, clear {reason, told}, beat.
- * Messages from dcp-run: found, signal {signal}, save {number}, end_request {how, patient}, stacks
- * {limit}, kill_ranks, kill_orphans, kill_child, wake_child, end, beat. */
+ * Messages from dcp-run: found, signal {signal}, save {number}, end_request {how, dropped,
+ * patient}, stacks {limit}, kill_ranks, kill_orphans, kill_child, wake_child, end, beat. */
 #pragma once
 
 #include <stdbool.h>

@@ -39,9 +39,10 @@ int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report 
 /* Returns the first line of the reason, "" if there is none. The caller frees it. */
 char *launcher_board_reason(const launcher_board *board);
 
-/* These functions put a request on the board, for all ranks of this host. */
+/* These functions put a request on the board, for all ranks of this host. dropped: the number of
+ * hosts that the next start leaves. */
 void launcher_board_request_save(launcher_board *board, uint64_t number);
-void launcher_board_request_end(launcher_board *board, ranks_end_request how);
+void launcher_board_request_end(launcher_board *board, ranks_end_request how, uint32_t dropped);
 
 typedef struct launcher_local_rank {
     int rank;

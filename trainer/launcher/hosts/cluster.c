@@ -112,6 +112,13 @@ static bool plan_differs(const launcher_cluster *c) {
     return false;
 }
 
+int launcher_cluster_dropped(launcher_cluster *c) {
+    int n = 0;
+    plan_ranks(c);
+    for (size_t i = 0; i < c->n; i++) n += c->at[i].used > 0 && c->at[i].planned == 0;
+    return n;
+}
+
 enum { FAILURES_TO_LEAVE_OUT = 2 };
 enum { MAX_WAIT_S = 30 };
 

@@ -105,6 +105,10 @@ int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
  * than before, there may be up to `max` ranks. */
 bool launcher_cluster_refresh(launcher_cluster *cluster);
 
+/* Returns how many hosts of the last start have no ranks in the next one, as far as is known now.
+ */
+int launcher_cluster_dropped(launcher_cluster *cluster);
+
 /* Reports that a rank of the last start died on its own on `host`; NULL: the host is not known. To
  * be called once for each such rank. */
 void launcher_cluster_rank_failed(launcher_cluster *cluster, const char *host);
