@@ -9,7 +9,8 @@ MAGIC, RANKS, TEXT = 0x64637262, 4096, 512
 
 class Entry(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in
-                ("progress", "step", "micro_batch", "published", "saves_done", "slowest_ns")] + \
+                ("progress", "step", "micro_batch", "published", "saves_done", "slowest_ns",
+                 "handed_over")] + \
                [("phase", ctypes.c_uint32), ("told", ctypes.c_uint32), ("at_ns", ctypes.c_uint64 * 6)]
 
 

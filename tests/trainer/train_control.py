@@ -168,6 +168,61 @@ def test_a_step_in_memory_is_saved_before_the_run_ends_for_a_requeue():
     check(max(steps("moved")) >= max(steps("moved-memory")), f"{steps('moved')}, in memory {steps('moved-memory')}: {run.said()}")
 
 
+@cases.shared
+def text():
+    make_text()
+
+
+def resize_into_memory(name, *over):
+    """Starts a run whose step is handed over in memory. Returns it, and the client that has requested the resize; dcp-run
+    is stopped, and its ranks have ended."""
+    cases.use(text)
+    run = Supervised(2, settings(name, stores=[{"path": f"{name}-memory", "every": 1000, "keep": 2}]),
+                     f"max_steps={100 * LAST}", *over)
+    run.wait_for(lambda: is_socket(name) and ctl(name, "status")["step"] > 1, "steps")
+    ranks = [rank["pid"] for rank in ctl(name, "status")["members"]]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", name, "resize", "3"], stderr=subprocess.DEVNULL)
+    run.wait_for(lambda: "resize: asking the ranks" in run.said(), "the request")
+    os.kill(run.process.pid, signal.SIGSTOP)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    run.wait_for(lambda: "is handed over to other ranks" in run.said(), "the hand-over")
+    check(steps(name) == [] and len(steps(f"{name}-memory")) == 1, f"{steps(name)}: {run.said()}")
+    return run, resize
+
+
+def is_saved_at_the_end(name, run, resize):
+    run.ends(143)
+    resize.wait(TIMEOUT)
+    check(steps(name) == steps(f"{name}-memory"), f"{steps(name)}, in memory {steps(f'{name}-memory')}: {run.said()}")
+
+
+def test_a_step_in_memory_is_saved_before_the_run_is_stopped():
+    # SIGTERM comes when the ranks have ended, or are about to.
+    run, resize = resize_into_memory("late")
+    os.kill(run.process.pid, signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGCONT)
+    is_saved_at_the_end("late", run, resize)
+
+
+def test_a_step_in_memory_is_saved_although_the_number_of_ranks_is_refused():
+    run, resize = resize_into_memory("odd", "fsdp.replicas=2")
+    os.kill(run.process.pid, signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGCONT)
+    is_saved_at_the_end("odd", run, resize)
+    check("refuse the number 3" in run.said(), run.said())
+
+
+def test_a_step_in_memory_is_saved_by_ranks_that_are_stopped_as_they_start():
+    run, resize = resize_into_memory("early")
+    os.kill(run.process.pid, signal.SIGCONT)
+    run.wait_for(lambda: "dcp-run: start 2, planned" in run.said(), "the next start")
+    os.kill(run.process.pid, signal.SIGTERM)
+    is_saved_at_the_end("early", run, resize)
+
+
 def test_a_run_continues_after_its_supervisor_was_killed():
     make_text()
     # It is started again at once, from an earlier step, so later ones are set aside.

@@ -127,6 +127,25 @@ static void blame(launcher_run *run, const launcher_probe *missing) {
     if (rank >= 0) launcher_cluster_rank_failed(run->cluster, host_of(job, rank));
 }
 
+/* Returns true if the ranks have ended for a resize, with a step that is not in checkpoint.dir. */
+static bool has_handed_over(const launcher_job *job) {
+    for (int r = 0; r < job->ranks; r++)
+        if (job->members[r].report.handed_over) return true;
+    return false;
+}
+
+/* Returns true if the ranks have not done what they were asked, to save as for SIGTERM: the request
+ * reached them after they had saved for a resize, perhaps only to memory, or they have refused
+ * their number. That they have saved for a resize is shown by the status if they were to be
+ * requeued, and by their reports if they were to stop. */
+static bool leaves_request(const launcher_start *start) {
+    if (start->end_request < RANKS_END_STOP) return false;
+    if (start->status == PROGRAM_USAGE) return start->ranks_before > 0;
+    if (start->status != PROGRAM_STOPPED) return false;
+    return start->end_request == RANKS_END_REQUEUE ? start->handed_over
+                                                   : has_handed_over(&start->job);
+}
+
 static void judge_start(launcher_run *run, double over_at, const launcher_probe *missing) {
     launcher_start *start = &run->start;
     start->status = judge_status(start);
@@ -134,13 +153,11 @@ static void judge_start(launcher_run *run, double over_at, const launcher_probe 
         launcher_recovery_notice(run, 0, over_at, false);
         if (start->end_request < RANKS_END_STOP) blame(run, missing);
     }
-    const bool has_saved = start->status == PROGRAM_STOPPED;
-    if (has_saved && start->end_request == RANKS_END_NONE && launcher_slurm_is_preempted())
+    if (start->status == PROGRAM_STOPPED && start->end_request == RANKS_END_NONE &&
+        launcher_slurm_is_preempted())
         start->end_request = RANKS_END_REQUEUE;
-    /* The ranks received the request to requeue after they had saved for a resize, perhaps only to
-     * memory. So the next ranks receive it, too, and save as for SIGTERM. */
-    run->requeue_next = has_saved && start->handed_over && start->end_request == RANKS_END_REQUEUE;
-    if (run->requeue_next) start->end_request = RANKS_END_RESIZE;
+    run->repeat_next = leaves_request(start) ? start->end_request : RANKS_END_NONE;
+    if (run->repeat_next) start->end_request = RANKS_END_RESIZE; /* the next ranks receive it */
 }
 
 static void end_start(launcher_run *run) {

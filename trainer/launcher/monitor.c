@@ -344,7 +344,7 @@ void launcher_monitor_start(launcher_run *run) {
     launcher_stall_begin(&start->stall, run->options->stall_s, start->job.ranks);
     launcher_start_set_due(start, LAUNCHER_DUE_HOSTS, LOOK_S);
     if (start->job.remote_hosts) launcher_start_set_due(start, LAUNCHER_DUE_ANSWER, ANSWER_S);
-    if (run->requeue_next) launcher_requests_requeue(run, "requested during the last start", true);
+    if (run->repeat_next) launcher_requests_repeat(run);
     while (start->phase != LAUNCHER_BETWEEN) {
         sleep_until_event(run);
         if (start->job.output) launcher_output_forward(start->job.output);

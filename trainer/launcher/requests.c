@@ -100,12 +100,15 @@ void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
 
 /* Requests to the ranks to end. */
 
+/* Returns true if the ranks must not get a signal: a signal would end ranks that are not set up
+ * yet, and lose a state that was handed over to them and exists only in memory. */
+static bool reads_board_only(const launcher_run *run) {
+    return run->start.is_planned && launcher_watched_is_train(run->options->program[0]);
+}
+
 static void request_end(launcher_run *run, ranks_end_request how) {
     launcher_start *start = &run->start;
-    /* ranks that are not set up yet would end at a signal, and lose a state that exists only in
-     * memory */
-    const bool is_patient = how == RANKS_END_REQUEUE && start->is_planned &&
-                            launcher_watched_is_train(run->options->program[0]);
+    const bool is_patient = how >= RANKS_END_STOP && reads_board_only(run);
     assert(how > start->end_request);
     start->end_request = how;
     launcher_job_send(&start->job,
@@ -128,6 +131,16 @@ void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_r
     request_end(run, RANKS_END_REQUEUE);
 }
 
+void launcher_requests_repeat(launcher_run *run) {
+    static const char why[] = "requested during the last start";
+    if (run->repeat_next == RANKS_END_REQUEUE) {
+        launcher_requests_requeue(run, why, true);
+    } else {
+        fprintf(stderr, "dcp-run: %s: asking the ranks to save and end\n", why);
+        request_end(run, RANKS_END_STOP);
+    }
+}
+
 static void request_stop(launcher_run *run, int signal) {
     launcher_start *start = &run->start;
     if (start->end_request < RANKS_END_STOP && launcher_slurm_is_preempted()) {
@@ -144,6 +157,10 @@ static void request_stop(launcher_run *run, int signal) {
                 "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
                 "(--grace), or at a second signal, is killed\n",
                 sigabbrev_np(signal), run->options->grace_s);
+        if (reads_board_only(run)) {
+            request_end(run, RANKS_END_STOP);
+            return;
+        }
         start->end_request = RANKS_END_STOP;
         launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
         launcher_job_signal_ranks(&start->job, SIGTERM);

@@ -17,6 +17,8 @@ void launcher_requests_handle(launcher_run *run);
 /* Asks the ranks to save and end, so that the next start can have a different number or placement
  * of ranks. Does nothing if they have already been asked to end, or if the start has failed. */
 void launcher_requests_plan(launcher_run *run, const char *why);
+/* Passes on to the present start the request to end that came too late for the last one. */
+void launcher_requests_repeat(launcher_run *run);
 /* Asks the ranks to save and end, because the run is to be run again later. spares_ranks: the next
  * signal to stop does not count as a second one, which would kill the ranks. */
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks);

@@ -123,9 +123,9 @@ typedef struct launcher_run {
     launcher_start start;
     char reason_before[LAUNCHER_REASON]; /* why the previous start failed */
     bool has_trained;                    /* some start has done a step */
-    bool requeue_next; /* the request to requeue reached the last start after its ranks had saved
-                          for a resize, perhaps only to memory; the next start receives it again,
-                          and saves as for SIGTERM */
+    ranks_end_request repeat_next; /* the request to end that the next start receives again, because
+                                      the ranks of the last one had saved for a resize before, or
+                                      have refused their number; RANKS_END_NONE: none */
     launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;

@@ -73,6 +73,8 @@ static int hand_over(loop *l, int dropped) {
     if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
     const step_requests asked = step_requests_collect(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
+    if (status == DCP_OK && !step_saves_are_complete(&l->saves))
+        ranks_board_hand_over(t->state->step);
     if (status == DCP_OK)
         ranks_info(t->rank, "step %" PRIu64 " is handed over to other ranks", t->state->step);
     else

@@ -91,6 +91,10 @@ void ranks_board_publish(uint64_t step) {
     if (own && atomic_load(&own->published) < step + 1) atomic_store(&own->published, step + 1);
 }
 
+void ranks_board_hand_over(uint64_t step) {
+    if (own) atomic_store(&own->handed_over, step + 1);
+}
+
 void ranks_board_resumed(const char *text) {
     if (!own || own != board->entries || atomic_load(&board->resumed_is_set)) return;
     snprintf(board->resumed, sizeof board->resumed, "%s", text);

@@ -37,7 +37,10 @@ typedef struct ranks_board_entry {
     _Atomic uint64_t published;
     _Atomic uint64_t saves_done; /* the number of the last save request that was answered */
     _Atomic uint64_t slowest_ns; /* the slowest step of this start so far */
-    _Atomic uint32_t phase;      /* ranks_phase */
+    /* 1 + the step with which the rank ends on RANKS_END_RESIZE, if checkpoint.dir lacks it; 0:
+     * none. */
+    _Atomic uint64_t handed_over;
+    _Atomic uint32_t phase; /* ranks_phase */
     /* 0: nothing yet; 1: the rank runs and will report its status; 2 + status: it ends with that
      * status. */
     _Atomic uint32_t told;
@@ -86,6 +89,9 @@ void ranks_board_step(uint64_t step, double seconds);
 
 /* Records that a step is published in some store. */
 void ranks_board_publish(uint64_t step);
+/* Records that the rank ends on RANKS_END_RESIZE, and that the step is only in a faster store than
+ * checkpoint.dir. */
+void ranks_board_hand_over(uint64_t step);
 /* On rank 0, records where this start continues from; does nothing on other ranks. Only the first
  * text counts. */
 void ranks_board_resumed(const char *text);

@@ -49,23 +49,24 @@ launcher_rank_report launcher_board_read(const launcher_board *board, int rank) 
                                   .published = atomic_load(&e->published),
                                   .saves_done = atomic_load(&e->saves_done),
                                   .slowest_ns = atomic_load(&e->slowest_ns),
+                                  .handed_over = atomic_load(&e->handed_over),
                                   .phase = atomic_load(&e->phase),
                                   .told = atomic_load(&e->told)};
 }
 
 /* Writes an entry as a part of the message `board`. */
 static json_t *launcher_board_pack(int rank, const launcher_rank_report *s) {
-    return json_pack("[i,I,I,I,I,I,I,i,i]", rank, (json_int_t)s->progress, (json_int_t)s->step,
+    return json_pack("[i,I,I,I,I,I,I,I,i,i]", rank, (json_int_t)s->progress, (json_int_t)s->step,
                      (json_int_t)s->micro_batch, (json_int_t)s->published,
-                     (json_int_t)s->saves_done, (json_int_t)s->slowest_ns, (int)s->phase,
-                     (int)s->told);
+                     (json_int_t)s->saves_done, (json_int_t)s->slowest_ns,
+                     (json_int_t)s->handed_over, (int)s->phase, (int)s->told);
 }
 
 int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report *s) {
-    json_int_t n[6];
+    json_int_t n[7];
     int phase, told;
-    if (json_unpack((json_t *)packed, "[i,I,I,I,I,I,I,i,i]", rank, &n[0], &n[1], &n[2], &n[3],
-                    &n[4], &n[5], &phase, &told) != 0)
+    if (json_unpack((json_t *)packed, "[i,I,I,I,I,I,I,I,i,i]", rank, &n[0], &n[1], &n[2], &n[3],
+                    &n[4], &n[5], &n[6], &phase, &told) != 0)
         return -1;
     *s = (launcher_rank_report){.progress = (uint64_t)n[0],
                                 .step = (uint64_t)n[1],
@@ -73,6 +74,7 @@ int launcher_board_unpack(const json_t *packed, int *rank, launcher_rank_report 
                                 .published = (uint64_t)n[3],
                                 .saves_done = (uint64_t)n[4],
                                 .slowest_ns = (uint64_t)n[5],
+                                .handed_over = (uint64_t)n[6],
                                 .phase = (uint32_t)phase,
                                 .told = (uint32_t)told};
     return 0;

@@ -19,7 +19,7 @@ typedef struct launcher_board {
 
 /* The last report of a rank. */
 typedef struct launcher_rank_report {
-    uint64_t progress, step, micro_batch, published, saves_done, slowest_ns;
+    uint64_t progress, step, micro_batch, published, saves_done, slowest_ns, handed_over;
     uint32_t phase, told;
 } launcher_rank_report;
 
