@@ -2,9 +2,9 @@
 """A job that is interrupted and requeued continues from its own steps, with the command that it was started with: also if
 checkpoint.resume names a step, or is `never` and Slurm says that it has requeued the job. Neither a damaged step nor one
 that can't be read hides the others. With another configuration, or when the run is over, the named step is used."""
-import errno, glob, os, shutil, signal
+import errno, glob, json, os, shutil, signal
 from board_lib import BoardRun
-from train_lib import cases, check, config, losses, make_text, Run, state, step_path, steps, train
+from train_lib import cases, check, config, losses, make_text, metrics, Run, state, step_path, steps, train
 
 LAST = 200  # too many to be done before a signal comes
 from_three = ["config.json", f"checkpoint.resume={step_path(3, 'whole')}", "checkpoint.dir=own", "metrics=own.jsonl"]
@@ -177,6 +177,20 @@ def test_an_interrupted_last_evaluation_is_made_up():
     _, err = train(1, *from_three, "max_steps=4", evaluated)
     check(OWN in err and "step 4 was saved before its evaluation had ended" in err, err)
     check(not glob.glob("own/.abandoned*"), f"{os.listdir('own')}")
+
+
+def test_a_step_that_is_saved_after_its_evaluation_was_made_up_has_the_value():
+    cases.use(whole)
+    arguments = ["data.eval_path=text", 'checkpoint.stores=[{"path": "near"}]']
+    run = begin_last_step(7, *arguments)
+    run.end_with(75)
+    shutil.rmtree(step_path(4, "own"))  # its copy in memory remains
+    _, err = train(1, *from_three, "max_steps=4", *arguments)
+    check("continuing from step 4: near" in err and "the evaluation is done now" in err, err)
+    with open(f"{step_path(4, 'own')}/about.json") as file:
+        about = json.load(file)
+    made_up, = (line["eval_loss"] for line in metrics("own.jsonl") if "eval_loss" in line)
+    check(abs(about.get("eval_loss", 0) - made_up) < 1e-4 and "loss" in about, f"{made_up}, about.json: {about}")
 
 
 cases.main()

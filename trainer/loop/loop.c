@@ -187,6 +187,7 @@ static int make_up_evaluation(loop *l) {
     const int status = step_evaluate(t, &e, &err);
     if (status != DCP_OK) return end_failed(l, status, &err);
     if (e.done) report_evaluation(&l->report, &e, MPI_Wtime() - begin);
+    if (e.done) step_saves_set_evaluation(&l->saves, &e);
     t->state->owes_evaluation = !e.done;
     return PROGRAM_DONE;
 }

@@ -85,8 +85,12 @@ static void set_result(json_t *about, const char *key, double value, bool is_kno
 }
 
 void step_saves_set_results(step_saves *s, const step_result *result, const step_evaluation *e) {
+    set_result(s->t->about, STATE_LOSS, result->loss, true);
+    step_saves_set_evaluation(s, e);
+}
+
+void step_saves_set_evaluation(step_saves *s, const step_evaluation *e) {
     const trainer *t = s->t;
-    set_result(t->about, STATE_LOSS, result->loss, true);
     set_result(t->about, STATE_EVAL_LOSS, e->loss, e->done);
     set_result(t->about, STATE_EVAL_ACCURACY, e->accuracy, e->done && t->shape.tokens == 0);
 }

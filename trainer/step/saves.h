@@ -79,6 +79,9 @@ void step_saves_begin(step_saves *s, trainer *t);
 /* Sets what about.json will say about the current step, for checkpoint.keep_metric. Not
  * collective. */
 void step_saves_set_results(step_saves *s, const step_result *result, const step_evaluation *e);
+/* Does the same for an evaluation that is made up after the step was saved: later saves of the step
+ * have its values. Those that exist do not get them, since about.json is written only once. */
+void step_saves_set_evaluation(step_saves *s, const step_evaluation *e);
 
 /* Returns true if a save is due: because a store is due, or because the last save failed. */
 bool step_saves_are_due(const step_saves *s);
