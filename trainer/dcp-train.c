@@ -307,13 +307,6 @@ static int train_model(const options *a, const config *c, dcp_error *err) {
     return status;
 }
 
-/* Returns the exit status if the configuration cannot be loaded, or the ranks cannot share it. */
-static int config_exit_status(int status) {
-    const bool may_pass =
-        status == DCP_ERR_IO || status == DCP_ERR_COMM || status == DCP_ERR_NO_MEMORY;
-    return may_pass ? PROGRAM_FAILED : PROGRAM_USAGE;
-}
-
 static int run_configured(const options *a) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -324,7 +317,7 @@ static int run_configured(const options *a) {
     if (status != DCP_OK) {
         ranks_info(rank, "%s%s", err.message, wrong ? wrong : "");
         free(wrong);
-        return config_exit_status(status);
+        return ranks_launcher_exit_status(status);
     }
     status = PROGRAM_DONE;
     warn_of_warmup(c, rank);
@@ -354,7 +347,7 @@ static int print_plan(const options *a) {
     }
     if (status != DCP_OK) ranks_info(0, "%s%s", err.message, wrong ? wrong : "");
     free(wrong);
-    return status == DCP_OK ? PROGRAM_DONE : config_exit_status(status);
+    return ranks_launcher_exit_status(status);
 }
 
 /* Ends this rank if it cannot allocate even a little memory; the launcher then ends the others.

@@ -2,7 +2,8 @@
  *   FAULT_ARMED  a file; the call fails in the process that removes this file
  *   FAULT_CALL   fopen, access, open, lock, write or sync
  *   FAULT_PATH   the end of the path that the call is given, or of its file's path
- *   FAULT_ERRNO  a number */
+ *   FAULT_ERRNO  a number
+ *   FAULT_SKIP   how many such calls succeed before */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,8 @@
 static int hits(const char *call, int fd, const char *path) {
     const char *armed = getenv("FAULT_ARMED"), *wanted = getenv("FAULT_CALL");
     const char *end = getenv("FAULT_PATH"), *code = getenv("FAULT_ERRNO");
+    const char *skip = getenv("FAULT_SKIP");
+    static int met;
     char link[64], found[2 * PATH_MAX];
     size_t length = 0;
     if (!armed || !wanted || !end || !code || strcmp(wanted, call) != 0) return 0;
@@ -29,7 +32,9 @@ static int hits(const char *call, int fd, const char *path) {
     length += (size_t)snprintf(found + length, PATH_MAX, "%s", path ? path : "");
     if (!path) found[--length] = '\0';
     const size_t tail = strlen(end);
-    if (length < tail || strcmp(found + length - tail, end) != 0 || unlink(armed) != 0) return 0;
+    if (length < tail || strcmp(found + length - tail, end) != 0) return 0;
+    if (skip && met++ < atoi(skip)) return 0;
+    if (unlink(armed) != 0) return 0;
     errno = atoi(code);
     return 1;
 }

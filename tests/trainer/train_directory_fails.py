@@ -9,10 +9,11 @@ FAULTS = (("open", "/ckpt/.lock", E.EIO, E.ESTALE, E.ENOLCK, E.ENOSPC), ("open",
           ("lock", "/ckpt/.lock", E.EIO, E.ENOLCK), ("write", "/ckpt/.lock", E.EIO, E.ENOSPC))
 
 
-def armed(call, path, code):
+def armed(call, path, code, skip=0):
     open("armed", "w").close()
     return {"LD_PRELOAD": os.environ["DIRECTORY_FAULT"], "FAULT_ARMED": f"{os.getcwd()}/armed",
-            "FAULT_CALL": call, "FAULT_PATH": path, "FAULT_ERRNO": str(code)}
+            "FAULT_CALL": call, "FAULT_PATH": path, "FAULT_ERRNO": str(code),
+            "FAULT_SKIP": str(skip)}
 
 
 def run(command, environment):
@@ -45,13 +46,19 @@ def test_a_failing_disk_ends_the_run_with_3():
 def test_a_file_that_cannot_be_read_now_ends_the_run_with_3():
     cases.use(inputs)
     os.mkdir("lines")
+    os.mkdir("spill")
     with open("tokenizer.json", "w") as f:
         f.write("{}")
-    for call, path, args in (("fopen", "config.json", []), ("access", "lines/", ["metrics=lines/1.jsonl"]),
-                             ("access", "tokenizer.json", ["data.tokenizer=tokenizer.json"])):
+    tokenizer = ["data.tokenizer=tokenizer.json", "checkpoint.dir=tokens"]
+    offload = ["fsdp.cpu_offload=true", "fsdp.offload_path=spill", "checkpoint.dir=offloaded"]
+    trace = ["--trace", "trace.json", "checkpoint.dir=traced"]
+    for call, path, skip, args in (
+            ("fopen", "config.json", 0, []), ("access", "lines/", 0, ["metrics=lines/1.jsonl"]),
+            ("access", "text", 0, []), ("access", "tokenizer.json", 0, tokenizer), ("open", "tokenizer.json", 0, tokenizer),
+            ("open", "spill", 0, offload), ("fopen", "trace.json", 2, trace)):
         for code, status in ((E.EIO, 3), (E.ESTALE, 3), (E.EACCES, 2)):
-            with cases.part(f"{path}: {os.strerror(code)}"):
-                done = run([TRAINER, "config.json", *args], armed(call, path, code))
+            with cases.part(f"{call} of {path}: {os.strerror(code)}"):
+                done = run([TRAINER, "config.json", *args], armed(call, path, code, skip))
                 check(not os.path.exists("armed"), "was not met")
                 check(done.returncode == status and os.strerror(code) in messages(done.stderr)[-1],
                       f"exit {done.returncode}: {done.stderr}")

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
+#include "programs/program.h"
 
 enum { FEWEST_IDS = 128 }; /* fewer ids do not suffice to guess a width */
 
@@ -87,11 +88,9 @@ static const char *describe_resolved_path(const char *path, char *text, size_t s
 /* A file that is missing or inaccessible at the start is the user's error; after other errors, the
  * file may be readable later. */
 static int fail_to_find(const char *path, int code, dcp_error *err) {
-    const bool is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
-                          code == ELOOP || code == ENAMETOOLONG;
     char place[2 * PATH_MAX];
     const bool is_missing = code == ENOENT || code == ENOTDIR;
-    return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
+    return core_fail(err, program_path_is_wrong(code) ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
                      "data.path: cannot read %s: %s%s; give an existing path", path, strerror(code),
                      is_missing ? describe_resolved_path(path, place, sizeof place) : "");
 }

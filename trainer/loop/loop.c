@@ -223,9 +223,7 @@ int loop_run(trainer *t) {
     const int status = report_begin(&l.report, t, &err);
     if (status != DCP_OK) {
         ranks_info(t->rank, "%s", err.message);
-        const bool is_wrong =
-            status == DCP_ERR_ARG || (status == DCP_ERR_BUSY && !ranks_launcher_takes_over());
-        return report_end(&l.report, is_wrong ? PROGRAM_USAGE : PROGRAM_FAILED);
+        return report_end(&l.report, ranks_launcher_exit_status(status));
     }
     const int end = run_steps(&l);
     step_saves_wait(&l.saves);

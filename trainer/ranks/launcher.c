@@ -100,6 +100,32 @@ void ranks_launcher_begin(void) {
     ranks_board_open(program_rank());
 }
 
+int ranks_launcher_exit_status(int status) {
+    switch ((dcp_status)status) {
+    case DCP_OK:
+        return PROGRAM_DONE;
+    case DCP_ERR_CORRUPT:
+        return PROGRAM_DIFFERS;
+    case DCP_ERR_IO:
+    case DCP_ERR_NO_SPACE:
+    case DCP_ERR_COMM:
+    case DCP_ERR_NO_MEMORY:
+    case DCP_ERR_DEVICE:
+        return PROGRAM_FAILED;
+    case DCP_ERR_BUSY:
+        return ranks_launcher_takes_over() ? PROGRAM_FAILED : PROGRAM_USAGE;
+    case DCP_ERR_ARG:
+    case DCP_ERR_MISMATCH:
+    case DCP_ERR_NOT_FOUND:
+    case DCP_ERR_VERSION:
+    case DCP_ERR_UNSUPPORTED:
+    case DCP_ERR_STATE:
+    case DCP_ERR_CANCELLED:
+        break;
+    }
+    return PROGRAM_USAGE;
+}
+
 bool ranks_launcher_is_present(void) { return is_started; }
 
 void ranks_launcher_end(int status) { ranks_board_end(status); }

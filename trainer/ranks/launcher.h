@@ -36,6 +36,12 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]);
 void ranks_launcher_begin(void);
 void ranks_launcher_end(int status);
 
+/* Returns the exit status of a start that fails with `status`, one of libdcp's, before it trains.
+ * dcp-run tries no restart after PROGRAM_USAGE and PROGRAM_DIFFERS. What may pass, such as an error
+ * of a disk, a server or the network, is PROGRAM_FAILED. So is a lock if all processes of an
+ * earlier start have ended: a file server may keep the locks of a host that this start has lost. */
+int ranks_launcher_exit_status(int status);
+
 /* Returns true if mpirun or another launcher started this process. Uses the environment as it was
  * at ranks_launcher_begin, because MPI_Init sets the variables of a launcher even if there is
  * none. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "programs/fail.h"
+#include "programs/program.h"
 #include "ranks/log.h"
 
 /* Threads of a rank. Gathers and fills have one thread per lane. */
@@ -178,7 +179,8 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
     if (status != DCP_OK) return status;
     t->file = fopen(path, "we");
     if (!t->file)
-        return core_fail(err, DCP_ERR_ARG, "--trace: cannot write %s: %s", path, strerror(errno));
+        return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
+                         "--trace: cannot write %s: %s", path, strerror(errno));
     fputs(head, t->file);
     t->is_empty = true;
     for (int r = 0; r < t->world; r++) name_rank(t, r);

@@ -54,24 +54,6 @@ static unsigned rank_on_machine(MPI_Comm comm) {
     return (unsigned)number;
 }
 
-/* Returns the exit status for a failure at the start. */
-static int exit_status_of(int status) {
-    switch (status) {
-    case DCP_OK:
-        return PROGRAM_DONE;
-    case DCP_ERR_CORRUPT:
-        return PROGRAM_DIFFERS;
-    case DCP_ERR_IO:
-    case DCP_ERR_NO_SPACE:
-    case DCP_ERR_COMM:
-    case DCP_ERR_NO_MEMORY:
-    case DCP_ERR_DEVICE:
-        return PROGRAM_FAILED;
-    default:
-        return PROGRAM_USAGE;
-    }
-}
-
 static int open_data(trainer *t, dcp_error *err) {
     const int status = setup_sequence(t->c, t->m, &t->sequence, err);
     if (status != DCP_OK) return status;
@@ -319,11 +301,11 @@ static int check_data(const trainer *t, dcp_error *err) {
                      t->c->data_path);
 }
 
-/* Returns the exit status if data cannot be opened: a usage error, unless an earlier start could
- * use the same data, or the data could not be read. */
+/* Returns the exit status if data cannot be opened: as at any start, unless an earlier start could
+ * use the same data. Damaged data are a usage error, because PROGRAM_DIFFERS is for checkpoints. */
 static int data_status(const trainer *t, int status) {
-    const bool fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
-    return fails ? PROGRAM_FAILED : PROGRAM_USAGE;
+    if (t->c->restarted) return PROGRAM_FAILED;
+    return status == DCP_ERR_CORRUPT ? PROGRAM_USAGE : ranks_launcher_exit_status(status);
 }
 
 int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
@@ -332,20 +314,20 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     MPI_Comm_size(comm, &t->world);
     int status = ranks_agree(comm, config_paths_check_environment(c, err), err);
     if (status == DCP_OK) status = ranks_agree(comm, setup_model(c, &t->m, err), err);
-    if (status != DCP_OK) return exit_status_of(status);
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     status = open_all_data(t, err);
     if (status != DCP_OK) return data_status(t, status);
     status = fsdp_strategy_of(c, t->world, &t->plan.strategy, err);
-    if (status != DCP_OK) return PROGRAM_USAGE;
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     fsdp_mesh_create(comm, t->plan.strategy.replicas, &t->mesh);
     status = ranks_agree(comm, make_state(t, rank_on_machine(comm), err), err);
     if (status == DCP_OK) status = make_transport(t, err);
     if (status == DCP_OK) status = ranks_agree(comm, dcp_comm_from_mpi(comm, &t->dcp, err), err);
     if (status == DCP_OK) status = begin_about(t, err);
-    if (status != DCP_OK) return exit_status_of(status);
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     status = ranks_agree(comm, check_start(t, err), err);
     if (status == DCP_OK) report_plan(t);
-    return exit_status_of(status);
+    return ranks_launcher_exit_status(status);
 }
 
 void setup_end(trainer *t) {
@@ -435,7 +417,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
     if (status == DCP_OK) status = check_disk_space(t, err);
-    return exit_status_of(status);
+    return ranks_launcher_exit_status(status);
 }
 
 /* Allocates n samples: 4 bytes for each token, input number, target and place. */
@@ -545,17 +527,15 @@ void setup_measure_peak(trainer *t) {
 
 int setup_start(trainer *t, dcp_error *err) {
     int status = check_places(t, err);
-    if (status != DCP_OK) return exit_status_of(status);
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     if (!waits_with_peak(t)) setup_measure_peak(t); /* before memory is allocated for the state */
     status = setup_memory_check(t, err);
     if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
-    if (status != DCP_OK) return exit_status_of(status);
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     status = setup_open_stores(t, err);
-    /* a file server may keep the locks of a host that an earlier start has lost */
-    if (status == DCP_ERR_BUSY && ranks_launcher_takes_over()) return PROGRAM_FAILED;
     if (status == DCP_OK) status = check_disk_space(t, err);
-    if (status != DCP_OK) return exit_status_of(status);
+    if (status != DCP_OK) return ranks_launcher_exit_status(status);
     report_offload(t);
     setup_idle_report_cores(t->k, t->c, t->comm);
     const resume_from from = beginning(t);
@@ -572,5 +552,5 @@ int setup_start(trainer *t, dcp_error *err) {
         status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);
     if (status == DCP_OK) status = ranks_agree(t->comm, step_saves_prepare(t, err), err);
     if (status == DCP_OK) status = ranks_agree(t->comm, predict(t, err), err);
-    return exit_status_of(status);
+    return ranks_launcher_exit_status(status);
 }

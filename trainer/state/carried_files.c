@@ -35,7 +35,8 @@ uint64_t state_files_bytes(const train_state *s) {
 }
 
 static int fail_file(const char *key, const char *path, dcp_error *err) {
-    return core_fail(err, DCP_ERR_ARG, "%s: cannot read %s: %s", key, path, strerror(errno));
+    return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
+                     "%s: cannot read %s: %s", key, path, strerror(errno));
 }
 
 /* Reads this rank's part of a file. */
@@ -58,7 +59,7 @@ static int read_part(const carried_file *file, const char *key, const char *path
 }
 
 /* Not collective. Adds the file at `path` to the state. DCP_ERR_ARG: the file cannot be read.
- * Messages begin with `key`. */
+ * DCP_ERR_IO: it may be readable later. Messages begin with `key`. */
 static int state_files_keep(train_state *s, const char *key, const char *path, const char *name,
                             dcp_error *err) {
     char full[sizeof section + NAME_MAX];

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
+#include "programs/program.h"
 #include "random/random.h"
 
 enum { PIECE_ELEMS = 1 << 14 };
@@ -57,8 +58,8 @@ static int fail_room(int why, const char *folder, uint64_t bytes, dcp_error *err
 static int make_nameless(const char *folder, int *fd, dcp_error *err) {
     *fd = open_nameless(folder);
     if (*fd >= 0) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", OFFLOAD_KEY, folder,
-                     strerror(errno));
+    return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
+                     "%s: cannot make a file in %s: %s", OFFLOAD_KEY, folder, strerror(errno));
 }
 
 int state_check_offload(const char *folder, dcp_error *err) {
