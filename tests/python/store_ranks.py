@@ -189,6 +189,47 @@ def lost_with_collective_state(group, directory, hears, how, is_declared):
     return raised
 
 
+class Asked:
+    """An object that notes the calls of its functions, which might need all ranks; the one of that name fails."""
+
+    def __init__(self, name, calls, state, failing):
+        self._name, self._calls, self._state, self._failing = name, calls, state, failing
+
+    def _call(self, function):
+        self._calls.append(f"{self._name}.{function}")
+        if self._failing == function:
+            raise OSError(f"{self._name} fails")
+
+    def state_dict(self):
+        self._call("state_dict")
+        return dict(self._state)
+
+    def load_state_dict(self, state):
+        self._call("load_state_dict")
+
+
+def asked(group, directory, how, wrong):
+    """Calls the package with a state in which that is wrong on the second rank. Returns the calls of its objects'
+    functions, and what is raised."""
+    wrong = wrong if group.rank() == 1 else ""
+    calls, tensor = [], np.ones(3)
+
+    def state(wrong):
+        return {"w": tensor, **({"no": object()} if wrong == "value" else {}),
+                "a": Asked("a", calls, {} if wrong == "lacks" else {"n": 1, "x": np.ones(2)}, wrong),
+                "inner": {"b": Asked("b", calls, {"n": 2}, ""), "more": {"c": Asked("c", calls, {"n": 3}, "")}}}
+    with libdcp.Store(directory, group=group, replace=True) as store:
+        store.save(1, state(""))
+        inner = state("")
+        given = store.declare(inner) if how.startswith("declared") else inner
+        inner.clear()
+        inner.update(state(wrong))
+        calls.clear()
+        call = {"save": lambda: store.save(2, given), "save_async": lambda: store.save_async(2, given).wait(),
+                "load": lambda: store.load(given), "prove": lambda: libdcp.prove(given, group=group)}[how.split()[-1]]
+        return calls, said(call)
+
+
 def with_a_state_declared_alone(group, directory, is_async):
     """Saves, and loads, a state that a store of this process has declared. Returns the row that was loaded, whether
     the load restored it, and what the loader got."""

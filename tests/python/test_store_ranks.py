@@ -272,6 +272,17 @@ class Test(unittest.TestCase):
                     self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
                 self.assertEqual(libdcp.read(run)["sampler"], {"ranks": 2})
 
+    def test_all_ranks_ask_all_objects(self):
+        """In one order, whatever is wrong on one of the ranks: their functions may need all ranks."""
+        both = ("save", "declared save", "save_async", "declared save_async", "prove", "load", "declared load")
+        for how, wrong in (*itertools.product(both, ("value", "state_dict")), *itertools.product(
+                ("load", "declared load"), ("load_state_dict", "lacks"))):
+            with self.subTest(how, wrong=wrong):
+                (calls, first), (others, second) = pool.results(store_ranks.asked, [(self.dir / f"{how} {wrong}", how, wrong)] * 2)
+                self.assertEqual(calls, others)
+                self.assertEqual({call[0] for call in calls}, set("abc"))
+                self.assertEqual((first is None, second is None), (wrong == "lacks",) * 2, (first, second))
+
     def test_a_state_that_another_group_has_declared(self):
         """Each rank's rows are its own in the group of the call."""
         for is_async in (False, True):

@@ -348,7 +348,7 @@ class Prepared:
         if self._state and self._restoring:
             layout, restoring = self._state.layout, self._restoring
             self._together(lambda: layout.restore(is_loaded), None)
-            self._together(lambda: of_program(restoring.put), None)
+            self._together(lambda: of_program(restoring.put, comm.size > 1), None)
         comm.agree(self.failures.first)
 
     def release(self) -> tuple[Layout, bool]:

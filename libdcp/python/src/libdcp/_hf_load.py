@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from ._comm import Comm, attempted
 from ._read_only import ReadOnly
 from ._safetensors import BITS, Folder, Stored
 from ._tree import Flat, Row
-from .errors import Error, Status
+from .errors import Error, Status, call_all
 
 _MODEL = "/model/"
 _SAID_MOST = 8  # names in a message
@@ -129,12 +130,14 @@ def _put(piece: _arrays.Piece, start: Sequence[int], bits: npt.NDArray[Any]) -> 
 class _Loading:
     """A load on one rank."""
 
-    def __init__(self, folder: Folder, config: dict[str, Any], path: str, state: Mapping[Any, Any], cast: bool) -> None:
+    def __init__(self, comm: Comm, folder: Folder, config: dict[str, Any], path: str, state: Mapping[Any, Any],
+                 cast: bool) -> None:
         self._folder = folder
         self._path = path
         self._cast = cast
         self.config = config
-        self._flat = Flat(state)
+        self._goes_on = comm.size > 1
+        self._flat = Flat(state, asks_all=self._goes_on)
         self._targets = _targets(self._flat, folder.tensors)
         self._sources = _sources(self._targets, folder.tensors, config)
         self._planned: list[tuple[_arrays.Piece, str]] = []
@@ -169,9 +172,8 @@ class _Loading:
 
     def give_back(self) -> None:
         """Passes each object its state dict, whose tensors were loaded in place."""
-        for found in self._flat.objects.values():
-            if not _lacking.is_module(found.value):  # a module's state dict has the module's own tensors
-                found.value.load_state_dict(found.given)
+        call_all((functools.partial(found.value.load_state_dict, found.given) for found in self._flat.objects.values()
+                  if not _lacking.is_module(found.value)), self._goes_on)  # a module's state dict has its own tensors
 
 
 def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, Any]) -> Loaded:
@@ -182,7 +184,7 @@ def load(comm: Comm, path: str, strict: bool, cast: bool, state: Mapping[Any, An
             closing.callback(folder.close)
             return folder, _config(path)
         folder, config = attempted(comm, opened)  # before state_dict() of the state's objects, which may be collective
-        loading = attempted(comm, lambda: _Loading(folder, config, path, state, cast), may_be_collective=True)
+        loading = attempted(comm, lambda: _Loading(comm, folder, config, path, state, cast), may_be_collective=True)
         part = _union.part_of(loading.told(), everywhere=True)
         comm.agree_on([part], 1, None)
         missing, unexpected = loading.use(part.value)

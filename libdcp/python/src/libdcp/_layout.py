@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes as c
+import functools
 import itertools
 import logging
 import sys
@@ -20,7 +21,7 @@ from ._lookup import Lookup
 from ._read_only import ReadOnly
 from ._tree import Row
 from ._words import Keys
-from .errors import Error, Status
+from .errors import Error, Status, call_all
 from .ranks import Loader, PerRank, Shape
 
 log = logging.getLogger("libdcp")
@@ -255,9 +256,8 @@ class Layout:
 
     def refresh(self) -> None:
         """Called before a save: stores its loaders' current states."""
-        for own in self._own:
-            if isinstance(own.value, Loader):
-                own.value.refresh(own.part.array, own.name)
+        call_all((functools.partial(own.value.refresh, own.part.array, own.name) for own in self._own
+                  if isinstance(own.value, Loader)), self._size > 1)
 
     def refuse_moved(self) -> None:
         """Called before a save, and before a load into a declared state.
@@ -352,12 +352,14 @@ class Layout:
         for path, value, n in self._counts:
             if is_loaded(path):
                 _arrays.fill(value, n)
-        for own in self._own:
-            stored = self._shape(own.path) if is_loaded(own.path) else None
-            if isinstance(own.value, PerRank):
-                own.value.end_load(stored is not None and self._rank < stored[0])
-            elif stored:
-                own.value.restore(own.part.array, self._rank, self._size, own.name)
+        call_all((functools.partial(self._restore, own, self._shape(own.path) if is_loaded(own.path) else None)
+                  for own in self._own), self._size > 1)
+
+    def _restore(self, own: _Own, stored: Shape | None) -> None:
+        if isinstance(own.value, PerRank):
+            own.value.end_load(stored is not None and self._rank < stored[0])
+        elif stored:
+            own.value.restore(own.part.array, self._rank, self._size, own.name)
 
     def hold(self) -> None:
         """After this call, a background save uses the layout."""

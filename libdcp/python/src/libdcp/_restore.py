@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import itertools
 import logging
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from typing import Any
 
@@ -19,7 +21,7 @@ from ._decoding import Decoder, inner_of
 from . import _words
 from ._union import EACH
 from ._words import Keys
-from .errors import Error, Status
+from .errors import Error, Status, call_all
 from .ranks import PerRank
 
 _SAID_MOST = 8  # differences that a message names
@@ -255,6 +257,10 @@ class Renamed:
             into.setdefault(_names.object_path(keys), []).append((keys, word))
         for key, inner in self._stored.children(word, self._decoder) or ():
             self._add(inner, (*keys, key), into)
+
+
+def _load(found: Any, value: Any) -> None:
+    found.load_state_dict(value)
 
 
 def _remove(members: Any, keys: Trail, named: Mapping[str, Any]) -> None:
@@ -541,8 +547,12 @@ class Restoring:
             raise Error(f"{', '.join(said)}; make both sides agree, or load with only= or strict=False",
                         status=Status.NOT_FOUND if self.missing else Status.MISMATCH)
 
-    def put(self) -> None:
-        """Called after the tensors were loaded."""
+    def put(self, goes_on: bool) -> None:
+        """Called after the tensors were loaded.
+
+        Args:
+            goes_on: gives all objects what they load, even if one of them has raised an exception.
+        """
         for row, old in self._flat.arrays.values():
             if old is not None and self._selects(row.path):
                 _arrays.put_into(old, row.value)
@@ -550,10 +560,8 @@ class Restoring:
             own.loaded = there
             if there:
                 own.value = value
-        for container, key, value in self._puts:
-            container[key] = value
-        for found, value in self._calls:
-            found.load_state_dict(value)
+        call_all((*(functools.partial(operator.setitem, container, key, value) for container, key, value in self._puts),
+                  *(functools.partial(_load, found, value) for found, value in self._calls)), goes_on)
         for name, keys in self._decoder.unknown.items():
             log.warning("%s was saved as an instance of the class %s, and was loaded as a plain value: the state "
                         "contains no instance of that class, and libdcp.register was not called with it", keys, name)

@@ -23,20 +23,23 @@ class State:
         state: a (nested) mapping, see :func:`libdcp.save`.
         rank, size: this rank, and the number of ranks that save or load the state.
         stored: the checkpoint from which it is loaded.
+        asked: see :class:`libdcp._tree.Flat`.
     """
 
-    def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
+    def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None,
+                 asked: Mapping[_tree.Trail, _tree.Object] | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self.has_chosen_rank = size != 1  # by the program, and not by a store's group
         self._known = _tree.Known()
         self._apart: set[str] = set()  # paths of arrays that ranks have separately, without a common type and shape
-        self._flat = self._flattened()
+        self._flat = self._flattened(asked)
         self._places: list[object] = []
         self.layout = self._laid()
 
-    def _flattened(self) -> _tree.Flat:
-        return of_program(_tree.Flat, self._given, self._known, _tree.Own(self._rank, self._apart, self._stored))
+    def _flattened(self, asked: Mapping[_tree.Trail, _tree.Object] | None = None) -> _tree.Flat:
+        return of_program(lambda: _tree.Flat(self._given, self._known, _tree.Own(self._rank, self._apart, self._stored),
+                                             asks_all=self._size > 1, asked=asked))
 
     def keep_apart(self, paths: set[str]) -> None:
         """Called before a save: the arrays at these paths, which ranks have separately, do not form one tensor."""
@@ -111,15 +114,16 @@ class State:
                 write elsewhere, or in another order.
         """
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
-            return self.anew(stored)
+            return State(self._given, self._rank, self._size, stored)
         self.renew()
         self.layout.look_for_reshaped(False)
         self.layout.refuse_moved()
         return self
 
     def anew(self, stored: Lookup) -> State:
-        """A new state for a load of only this checkpoint."""
-        return State(self._given, self._rank, self._size, stored)
+        """A new state for a load of only this checkpoint. Its objects, which this load has asked, are not asked again:
+        a rank may need a new state where others do not, and state_dict() may be collective."""
+        return State(self._given, self._rank, self._size, stored, self._flat.objects)
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
         """The JSON to save with the state, and a function that returns the JSON's members in the form in which they are

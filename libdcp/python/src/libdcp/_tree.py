@@ -9,11 +9,12 @@ that lead to a tensor, as in lists, the words have {"$tensor": path} in the tens
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import operator
 import sys
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -164,6 +165,9 @@ class Flat(_words.Encoder):
         state: a (nested) mapping, see :func:`libdcp.save`.
         known: from earlier calls for the same state.
         own: see :class:`Own`.
+        asks_all: if something cannot be stored, all objects are asked for their state dicts nevertheless, since other
+            ranks ask theirs, and state_dict() may be collective.
+        asked: objects, by the keys that lead to them, that were asked just now.
 
     Attributes:
         owns: what each rank has separately, except rows of tensors.
@@ -181,7 +185,8 @@ class Flat(_words.Encoder):
         ValueError: two tensors have the same path, or a tensor's path would be invalid.
     """
 
-    def __init__(self, state: Mapping[Any, Any], known: Known | None = None, own: Own | None = None) -> None:
+    def __init__(self, state: Mapping[Any, Any], known: Known | None = None, own: Own | None = None, *,
+                 asks_all: bool = False, asked: Mapping[Trail, Object] | None = None) -> None:
         super().__init__()
         self._own = own or Own(0, set(), None)
         self.owns: list[PerRank] = []
@@ -203,7 +208,14 @@ class Flat(_words.Encoder):
         self._in_object = 0
         self._all_known = True  # all of its tensors were processed before
         self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; for an optimizer, its moments by parameter
-        self.words: dict[Any, Any] = self._root()
+        self._before = asked or {}
+        self._asked: set[Trail] = set()  # the keys of the objects that were asked, whether or not they have answered
+        try:
+            self.words: dict[Any, Any] = self._root()
+        except BaseException:
+            if asks_all:
+                self._ask_others()
+            raise
         self._refuse_twice()
 
     def _root(self) -> dict[Any, Any]:
@@ -264,7 +276,7 @@ class Flat(_words.Encoder):
         """Also handles types of which only some values have a state dict."""
         if not _is_stateful(value) or self._in_object or self._within:
             raise _words.refused(value, keys)
-        given = _state_dict(value, keys)
+        given = self._state_dict(value, keys)
         self.objects[keys] = Object(value, given, [])
         before = len(self.object_rows)
         self._in_object += 1
@@ -272,6 +284,35 @@ class Flat(_words.Encoder):
         self._in_object -= 1
         self.objects[keys].rows.extend(self.object_rows[before:])
         return made
+
+    def _state_dict(self, value: Any, keys: Trail) -> Any:
+        before = self._before.get(keys)
+        if before is not None and before.value is value:
+            return before.given
+        self._asked.add(keys)
+        return _state_dict(value, keys)
+
+    def _ask_others(self) -> None:
+        """Called after a failure: asks the objects that were not asked yet."""
+        with contextlib.suppress(Exception):  # of mappings of the program
+            for keys, value in self._objects_in(self._state, (), ()):
+                if keys not in self._asked:
+                    with contextlib.suppress(BaseException):
+                        self._state_dict(value, keys)
+
+    def _objects_in(self, mapping: Mapping[Any, Any], keys: Trail,
+                    above: tuple[int, ...]) -> Iterator[tuple[Trail, Any]]:
+        """The objects in a mapping, and the keys that lead to them.
+
+        Args:
+            above: the mappings that contain this one, which are not entered again.
+        """
+        above = (*above, id(mapping))
+        for key, value in mapping.items():
+            if _is_stateful(value) and not is_tensor(value):
+                yield (*keys, key), value
+            elif isinstance(value, Mapping) and type(value) not in (Counter, defaultdict) and id(value) not in above:
+                yield from self._objects_in(value, (*keys, key), above)
 
     def _tensor(self, value: Any, keys: Trail) -> Any:
         if self._in_sets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -84,6 +84,27 @@ def of_program(function: Callable[..., T], *arguments: Any) -> T:
     except Error as e:
         e._is_of_program = True
         raise
+
+
+def call_all(functions: Iterable[Callable[[], object]], goes_on: bool) -> None:
+    """Calls functions of the program one after the other, and raises their first exception.
+
+    Args:
+        goes_on: calls them all, even after an exception: other ranks call theirs, which may be collective.
+    """
+    failure: BaseException | None = None
+    for function in functions:
+        try:
+            function()
+        except BaseException as e:
+            if not goes_on:
+                raise
+            failure = failure or e
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure  # which would keep itself alive, through the frames of its traceback
 
 
 def is_about_step(failure: BaseException) -> bool:
