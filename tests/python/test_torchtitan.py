@@ -98,6 +98,14 @@ class Test(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
+@unittest.skipUnless(importlib.util.find_spec("torchtitan"), "torchtitan is not installed")
+class TestFolders(unittest.TestCase):
+    def test_ranks_that_see_the_folder_differently(self):
+        with tempfile.TemporaryDirectory(prefix="dcp-titan-") as scratch:
+            done = torchrun(2, HERE / "titan_ranks.py", "different_folders", scratch, "run", limit_s=LIMIT_S)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
 SETTINGS = """
 import libdcp.torchtitan
 refused = 0

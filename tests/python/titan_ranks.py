@@ -226,9 +226,48 @@ def other_ranks(scratch, folder):
         assert (torch.from_numpy(after["/model/norm.weight"].view("int16")).view(torch.bfloat16) == whole).all()
 
 
+def different_folders(scratch, folder):
+    """Loads while ranks see the run's folder differently, as with a cache of a file system: all load the step that
+    rank 0 sees, or rank 0's error is raised on all."""
+    dist.init_process_group("gloo")
+    rank, model = dist.get_rank(), torch.nn.Linear(2, 2)
+    for step in (2, 3):
+        torch.nn.init.constant_(model.weight, step)
+        libdcp.save(scratch / folder, step, {"model": model.state_dict()})
+
+    def loaded(steps, found=()):
+        """Returns the weights that were loaded, or the exception's text."""
+        config = CheckpointManager.Config(enable=True, folder=folder, load_only=True,
+                                          exclude_from_loading=["optimizer", "lr_scheduler", "dataloader"])
+        manager = CheckpointManager(config, states={}, base_folder=str(scratch), model_parts=[model], sd_adapter=None,
+                                    dataloader=None, optimizers=None, lr_schedulers=None)
+        torch.nn.init.zeros_(model.weight)
+        with mock.patch("libdcp.torchtitan.store.steps", steps), \
+                mock.patch("libdcp.torchtitan.glob.glob", lambda _: found):
+            try:
+                return set(model.weight.flatten().tolist()) if manager.load() else None
+            except (ValueError, OSError, libdcp.Error) as e:
+                return str(e)
+
+    def fail(_folder):
+        raise OSError("stale handle")
+    for first, other, wanted in (([2, 3], [2], {3.0}), ([2, 3], [], {3.0}), ([2], [2, 3], {2.0}),
+                                 ([2, 3], [2, 3, 9], {3.0}), ([], [2, 3], None)):
+        found = loaded(lambda _folder: (other if rank else first))
+        assert found == wanted, (first, other, found)
+    assert loaded(lambda _folder: fail(_folder) if rank else [2, 3]) == {3.0}
+    text = loaded(lambda _folder: [2, 3] if rank else fail(_folder))
+    assert text == ("rank 0: OSError: stale handle" if rank else "stale handle"), text
+    foreign = [str(scratch / folder / "step-3" / ".metadata")]
+    for steps in ([2, 3], []):
+        assert "libdcp.convert" in loaded(lambda _folder: steps, () if rank else foreign)
+        assert loaded(lambda _folder: steps, foreign if rank else ()) == ({3.0} if steps else None)
+
+
 if __name__ == "__main__":
     init_logger()
-    what = {"train": train, "other_ranks": other_ranks, "sharded_in_hf": sharded_in_hf}[sys.argv[1]]
+    what = {"train": train, "other_ranks": other_ranks, "sharded_in_hf": sharded_in_hf,
+            "different_folders": different_folders}[sys.argv[1]]
     what(pathlib.Path(sys.argv[2]), sys.argv[3])
     dist.barrier()
     dist.destroy_process_group()

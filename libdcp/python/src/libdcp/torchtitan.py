@@ -17,7 +17,7 @@ import glob
 import importlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -415,18 +415,24 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 for name, value in self.states[MODEL].state_dict().items()}
 
     def _newest(self) -> int:
-        """The newest step of the folder; -1 if there is none. Collective, since file systems may show a new step late
-        to some ranks."""
-        newest = torch.tensor(max(store.steps(self.folder), default=-1), device="cpu")
-        _dist.all_reduce(newest, _dist.ReduceOp.MAX, group=self._group)
-        return int(newest)
+        """The newest step of the folder; -1 if there is none. Collective."""
+        return max(self._of_first(lambda: store.steps(self.folder)[-1:]), default=-1)
+
+    def _of_first(self, look: Callable[[], list[int]]) -> list[int]:
+        """Returns on all ranks what the function returns on rank 0, or fails on all: file systems may show changes of
+        the folder late to some ranks. Collective."""
+        with working(self._group) as comm:
+            return comm.numbers(attempted(comm, lambda: [] if comm.rank else look()))
 
     def _refuse_foreign(self, pattern: str) -> None:
-        """Raises ValueError if there is a checkpoint of torch.distributed.checkpoint: otherwise the run would ignore
-        its existing steps and start anew."""
-        for path in glob.glob(os.path.join(pattern, ".metadata")):
-            raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert it by "
-                             "python -m libdcp.convert, or load and save it by torchtitan's own manager")
+        """Raises ValueError, or libdcp.Error on the other ranks, if rank 0 sees a checkpoint of
+        torch.distributed.checkpoint: otherwise the run would ignore its existing steps and start anew. Collective."""
+        def look() -> list[int]:
+            for path in glob.glob(os.path.join(pattern, ".metadata")):
+                raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert "
+                                 "it by python -m libdcp.convert, or load and save it by torchtitan's own manager")
+            return []
+        self._of_first(look)
 
     def _opened(self) -> store.Store:
         if self._store is None:
