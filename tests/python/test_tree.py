@@ -20,7 +20,7 @@ import numpy as np
 
 import libdcp
 import trees
-from libdcp import _decoding, _words
+from libdcp import _decoding, _restore, _words
 
 
 class Part:
@@ -405,6 +405,59 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, state)
         self.assertEqual((state["m"], state["t"][0]), ([Pair(1, 2)], {"x": [1]}))
         self.assertIs(state["t"][0].x, state["t"][0]["x"])
+
+    def test_attributes_of_an_object_that_gets_what_was_saved(self):
+        """They remain the items, in __dict__ as well as in __slots__, and those of items that go away go away, too."""
+        class Attributes(dict):
+            def __init__(self, **items):
+                super().__init__(items)
+                self.__dict__ = self
+
+        class Both(dict):
+            __slots__ = ("x", "gone", "__y", "__dict__")
+
+            def __init__(self, **items):
+                super().__init__(items)
+                for name, value in items.items():
+                    setattr(self, name, value)
+
+            @functools.cached_property
+            def double(self):
+                return 2 * self["n"]
+        for kind in (Attributes, Both):
+            with self.subTest(kind.__name__):
+                def made(n, **more):
+                    return kind(w=np.full(2, n), n=n, x=[n], _Both__y=[n], **more)
+                def part_of(mapping):
+                    part = Part()
+                    part.state, part.state_dict = mapping, lambda: part.state
+                    return part
+                libdcp.save(self.dir, 1, {"top": np.ones(1), "p": part_of(made(5))}, replace=True)
+                part = part_of(made(0, gone=7, more=8))
+                if kind is Both:
+                    self.assertEqual(part.state.double, 0)
+                libdcp.load(self.dir, {"top": np.zeros(1), "p": part})
+                found = part.state
+                self.assertEqual((type(found), found.keys()), (kind, made(5).keys()))
+                self.assertEqual((found["n"], found["x"], found["w"].tolist()), (5, [5], [5, 5]))
+                for name in found:
+                    self.assertIs(getattr(found, name), found[name], name)
+                self.assertFalse(hasattr(found, "gone") or hasattr(found, "more"))
+                if kind is Both:
+                    self.assertEqual(found.double, 10)
+                libdcp.save(self.dir, 1, {"p": part}, replace=True)
+
+    def test_items_that_other_ranks_name_are_no_attributes(self):
+        class Row(dict):
+            __slots__ = ("x", "__y", "__dict__")
+
+        row = Row(x=[1], _Row__y=[2], z=[3], kept=[4])
+        row.x, row._Row__y, row.z, row.kept = row.values()
+        for name in ("x", "_Row__y", "z"):
+            _restore._delete(row, name, row[name])
+        self.assertEqual((row, _words.mirrored_by(row)), ({"kept": [4]}, ["kept"]))
+        for name in ("x", "_Row__y", "z"):
+            self.assertFalse(hasattr(row, name), name)
 
     def test_what_can_not_be_kept(self):
         loop = []

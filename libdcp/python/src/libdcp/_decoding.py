@@ -279,12 +279,9 @@ def _made_of_pairs(kind: Any, items: dict[Any, Any], attributes: Sequence[str]) 
     base = collections.OrderedDict if isinstance(made, collections.OrderedDict) else dict
     for key, inner in items.items():
         base.__setitem__(made, key, inner)  # dict's own method would hide the item from an OrderedDict
-    slots = _words.slots_of(kind) if attributes else {}
     for name in attributes:
-        if name in items and name in slots:
-            slots[name].__set__(made, items[name])
-        elif name in items:  # a class may have no __dict__
-            vars(made)[name] = items[name]
+        if name in items:
+            _words.set_attribute(made, name, items[name])
     return made
 
 

@@ -144,6 +144,12 @@ def _of_kind(hint: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
     new = copy.copy(hint)
     new.clear()
     new.update(made)
+    for name in _words.mirrored_by(hint):  # the copy has the attributes of the old items
+        if name in made:
+            _words.set_attribute(new, name, made[name])
+        else:
+            _words.drop_attribute(new, name)
+    _words.drop_cached(new)
     if hasattr(hint, "_metadata"):  # torch's modules require it
         new._metadata = hint._metadata  # type: ignore[attr-defined]
     return new
@@ -285,10 +291,10 @@ def _delete(members: Any, key: Any, value: Any) -> None:
         del members[key]
         return
     base = collections.OrderedDict if isinstance(members, collections.OrderedDict) else dict
+    is_mirrored = type(key) is str and _words.attribute_of(members, key) is value
     base.__delitem__(members, key)
-    attributes = getattr(members, "__dict__", {})
-    if type(key) is str and attributes.get(key, _MISSING) is value:
-        del attributes[key]
+    if is_mirrored:
+        _words.drop_attribute(members, key)
 
 
 _MISSING: Any = object()

@@ -106,6 +106,56 @@ def _attributes_of(value: Any) -> dict[str, Any]:
     return found
 
 
+def mirrored_by(value: Any) -> list[str]:
+    """The attributes of a mapping that are also its items, for classes that mirror items as attributes."""
+    items = value if isinstance(value, dict) else {}
+    return [name for name, inner in _attributes_of(value).items() if name in items and items[name] is inner]
+
+
+def _slot_of(value: Any, name: str) -> Any:
+    """The descriptor of an attribute in __slots__; None if there is none of that name."""
+    kind: Any = type(value)
+    return slots_of(kind).get(name)
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """An attribute that is set in the instance; NOTHING if there is none of that name."""
+    member = _slot_of(value, name)
+    if member is None:
+        return getattr(value, "__dict__", {}).get(name, NOTHING)
+    try:
+        return member.__get__(value)
+    except AttributeError:
+        return NOTHING
+
+
+def set_attribute(value: Any, name: str, inner: Any) -> None:
+    """Sets an attribute without the methods of the value's class."""
+    member = _slot_of(value, name)
+    if member is not None:
+        member.__set__(value, inner)
+    else:  # a class may have no __dict__
+        vars(value)[name] = inner
+
+
+def drop_attribute(value: Any, name: str) -> None:
+    """Deletes an attribute, if it is set, without the methods of the value's class."""
+    member = _slot_of(value, name)
+    if member is None:
+        getattr(value, "__dict__", {}).pop(name, None)
+        return
+    with contextlib.suppress(AttributeError):  # it is not set
+        member.__delete__(value)
+
+
+def drop_cached(value: Any) -> None:
+    """Deletes what cached_properties hold, so that they are computed again."""
+    kind, attributes = type(value), getattr(value, "__dict__", {})
+    for name in list(attributes):
+        if isinstance(getattr(kind, name, None), functools.cached_property):
+            del attributes[name]
+
+
 def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -412,10 +462,9 @@ class Encoder:
         """The attributes of a container that are also its items, for classes that mirror items as attributes; other
         attributes would be lost."""
         given = _attributes_of(value)
-        items = value if isinstance(value, dict) else {}
         if isinstance(value, collections.UserDict):
             given.pop("data", None)
-        mirrored = [name for name in given if name in items and items[name] is given[name]]
+        mirrored = mirrored_by(value)
         for name in given:
             if name not in mirrored and getattr(type(value), name, self) is not given[name]:  # not a class default
                 raise TypeError(f"{Keys(keys)}: the {type(value).__name__} has the attribute {name!r}, which is none of its "
