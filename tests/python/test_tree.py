@@ -459,6 +459,18 @@ class Test(unittest.TestCase):
         for name in ("x", "_Row__y", "z"):
             self.assertFalse(hasattr(row, name), name)
 
+    def test_what_a_rank_has_replaces_all_of_the_old_value(self):
+        """Nothing of the old value remains in it, in mappings of any kind at any depth."""
+        for saved in ({}, {"n": 1}, {2: [{}]}, [{"n": 1}], collections.OrderedDict(n=1), {"deep": {"n": 1}}):
+            libdcp.save(self.dir, 1, {"w": np.ones(1), "own": libdcp.PerRank(saved)}, replace=True)
+            for old in ({"x": np.ones(2)}, collections.OrderedDict(n=0, x=np.ones(2)), {2: [{"x": np.ones(2)}]},
+                        [{"x": np.ones(2)}], {"deep": {"x": np.ones(2)}}, 5, None):
+                with self.subTest(saved=saved, old=old):
+                    own = libdcp.PerRank(old)
+                    libdcp.load(self.dir, {"w": np.zeros(1), "own": own})
+                    self.assert_same(own.value, saved)
+                    self.assertTrue(own.loaded)
+
     def test_what_can_not_be_kept(self):
         loop = []
         loop.append(loop)

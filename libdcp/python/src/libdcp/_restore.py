@@ -49,6 +49,7 @@ class _IntoState(Decoder):
         self.owns: list[tuple[PerRank, bool, Any]] = []  # a value, whether something was saved for it, and what
         self.in_object = False
         self._is_whole = False  # what is decoded is new, and is complete, whatever part of it other ranks name
+        self._is_own = False  # what is decoded is all that this rank has saved of a libdcp.PerRank
 
     def item(self, word: Any, keys: Trail, hint: Any) -> Any:
         return self.whole(word, keys, hint) if hint is None else super().item(word, keys, hint)
@@ -83,7 +84,11 @@ class _IntoState(Decoder):
             raise Error(f"{Keys(keys)}: each rank has saved its own value of this; put a libdcp.PerRank in its place",
                         status=Status.MISMATCH)
         there = self._rank in content
-        self.owns.append((hint, there, self.value(content[self._rank], keys, hint.value) if there else None))
+        self._is_own = True
+        try:
+            self.owns.append((hint, there, self.value(content[self._rank], keys, hint.value) if there else None))
+        finally:
+            self._is_own = False
         return hint
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
@@ -107,13 +112,15 @@ class _IntoState(Decoder):
         as_key = (lambda key: key) if self._is_tagged else _key_like(hint)
         made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()
                 if not self._is_left_out(inner, inner_of(hint, text))}
+        if self._is_own:
+            return made
         made = _with_own_tensors(made, hint)
         return made if type(hint) is dict or self._is_tagged and not _has_tensors(hint) else _of_kind(hint, made)
 
     def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
         found = super().pairs([pair for pair in content if not self._is_left_out(pair[1], inner_of(
             hint, self.value(pair[0])))], keys, hint)
-        if not isinstance(hint, Mapping) or not any(map(_has_tensors, hint.values())):
+        if self._is_own or not isinstance(hint, Mapping) or not any(map(_has_tensors, hint.values())):
             return found
         made = dict(found)
         whole = _with_own_tensors(made, hint)
@@ -121,6 +128,8 @@ class _IntoState(Decoder):
 
     def _of_tag(self, tag: str, content: Any, keys: Trail, hint: Any) -> Any:
         made = super()._of_tag(tag, content, keys, hint)
+        if self._is_own:
+            return made
         is_of_names = tag == "$dict" and isinstance(hint, Mapping) and type(hint) is not dict and _has_tensors(hint)
         return _of_kind(hint, made) if is_of_names else made  # as in mapping(): the tag only serves to represent keys
 
