@@ -394,6 +394,40 @@ class Test(unittest.TestCase):
             store.save(3, self.state)
             self.assertEqual(store.steps(), [3])
 
+    def test_a_lost_save_is_told_in_spite_of_a_signal(self):
+        """The call that would raise the failure of the save in flight raises the handler's exception, and logs it."""
+        calls = {"close": lambda store: store.close(), "load": lambda store: store.load(self.state),
+                 "continue_from": lambda store: store.continue_from(1), "remove": lambda store: store.remove(1),
+                 "save": lambda store: store.save(3, self.state)}
+        for (name, call), is_list in itertools.product(calls.items(), (False, True)):
+            if is_list and name == "remove":
+                continue
+            with self.subTest(name, is_list=is_list), tempfile.TemporaryDirectory(dir=self.dir) as place:
+                store, gate = libdcp.Store([libdcp.Tier(place)] if is_list else place), threading.Event()
+                store.save(1, self.state)
+
+                def fail(done, total, store=store, gate=gate):
+                    gate.wait(LIMIT_S)
+                    store._saving._told = True  # as if a call were waiting; otherwise the thread would log it, too
+                    raise ValueError("no more")
+
+                def settled(of, settle=libdcp.Store._settle):
+                    found = settle(of)
+                    if found is not None:
+                        os.kill(os.getpid(), signal.SIGINT)
+                    return found
+                saving = store.save_async(2, self.state, progress=fail)
+                gate.set()
+                while saving.ends_alone and not saving.done():
+                    time.sleep(0.001)
+                saving._told = False
+                with mock.patch.object(libdcp.Store, "_settle", settled), \
+                        self.assertLogs("libdcp", "ERROR") as logged, self.assertRaises(KeyboardInterrupt):
+                    call(store)
+                self.assertEqual([line for line in logged.output if "step 2 was not saved" in line],
+                                 ["ERROR:libdcp:step 2 was not saved: no more"])
+                closed_quietly(store)
+
     def test_once_an_asynchronous_save_has_begun(self):
         """The signal arrives when the call only has to return: the caller gets no save to fence, and changes the
         memory."""

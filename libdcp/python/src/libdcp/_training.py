@@ -73,7 +73,7 @@ def agreed(store: Store, decide: Callable[[], list[int]]) -> list[int]:
     """Returns on all ranks what the function returns on rank 0. The function may use those methods of the store that
     are not collective, and whose results may differ between ranks: rank 0 removes steps after the last vote of a save,
     and file systems may show changes late. Collective; only for a directory."""
-    with store._work() as earlier:
+    with store._raising_work() as earlier:
         def decided() -> list[int]:
             if earlier:
                 raise earlier

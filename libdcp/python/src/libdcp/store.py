@@ -285,12 +285,36 @@ class Store:
         """A context in which a call of the library can be made. First waits for the background save; calls on_published
         for the saved step, which the call may remove; and yields the save's failure if that was not reported yet."""
         self._refuse_forked()
-        with _signals.Shield():
-            earlier = self._settle_and_report()
-            with self._hold():
-                earlier = self._settle_again(earlier)
-                with self._inside():
-                    yield earlier
+        earlier, is_yielded = None, False
+        try:
+            with _signals.Shield():
+                earlier = self._settle_and_report()
+                with self._hold():
+                    earlier = self._settle_again(earlier)
+                    with self._inside():
+                        is_yielded = True
+                        yield earlier
+        except BaseException as e:
+            if not is_yielded:
+                self._log_unless_raised(earlier, e)
+            raise
+
+    @contextlib.contextmanager
+    def _raising_work(self) -> Iterator[BaseException | None]:
+        """The same for a call that reports the save's failure only by raising it. If something else is raised, such as
+        a signal handler's exception, logs the failure."""
+        earlier = None
+        try:
+            with self._work() as earlier:
+                yield earlier
+        except BaseException as e:
+            self._log_unless_raised(earlier, e)
+            raise
+
+    def _log_unless_raised(self, earlier: BaseException | None, raised: BaseException) -> None:
+        """Logs the failure of the background save, of which nobody would learn otherwise."""
+        if earlier is not None and earlier is not raised:
+            log.error("step %d was not saved: %s", self._saving_step, earlier)
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
@@ -428,7 +452,7 @@ class Store:
                 the damaged steps then count as later ones. A step that could not be read is an error, and a step that
                 was requested by number is never replaced by another one. False: damage is an error.
         """
-        with self._work() as earlier:
+        with self._raising_work() as earlier:
             def check() -> tuple[int | None, bool, LoadKeywords]:
                 if earlier:
                     raise earlier
@@ -481,7 +505,7 @@ class Store:
         """Declares that the run continues from that step, whether or not a store has it: the next save sets later ones
         aside, as ``.abandoned-step-...``, and they are removed according to ``keep``. :meth:`load` does the same."""
         number = _checked.step(step)
-        with self._work() as earlier:
+        with self._raising_work() as earlier:
             self._backend.continue_from(number)
             if earlier:
                 raise earlier
@@ -489,7 +513,7 @@ class Store:
     def remove(self, step: int) -> None:
         """Removes a step, durably; only for a directory. Refuses to remove the newest step that is known to be
         intact."""
-        with self._work() as earlier:
+        with self._raising_work() as earlier:
             def check() -> int:
                 if earlier:
                     raise earlier
@@ -581,24 +605,26 @@ class Store:
     def close(self) -> None:
         """Waits for a background save and, for a list, until its stores are filled; then releases the store. Every rank
         must call it."""
-        with _signals.Shield():
-            self._await_published()
-            try:
-                earlier = self._settle_and_report() if self._is_open else None
-                with self._hold():
-                    self._close(earlier)
-            finally:
-                if not self._is_open:
-                    self._worker.close()  # whose thread may wait for the store
+        earlier = None
+        try:
+            with _signals.Shield():
+                self._await_published()
+                try:
+                    earlier = self._settle_and_report() if self._is_open else None
+                    with self._hold():
+                        if self._is_open:
+                            earlier = self._settle_again(earlier)
+                            with self._inside():
+                                self._shut()
+                        if earlier:
+                            raise earlier
+                finally:
+                    if not self._is_open:
+                        self._worker.close()  # whose thread may wait for the store
+        except BaseException as e:
+            self._log_unless_raised(earlier, e)
+            raise
         self._published.report()
-
-    def _close(self, earlier: BaseException | None) -> None:
-        if self._is_open:
-            earlier = self._settle_again(earlier)
-            with self._inside():
-                self._shut()
-        if earlier:
-            raise earlier
 
     def __enter__(self) -> Store:
         return self
