@@ -681,6 +681,9 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
     whatever kinds of arrays the state has. The result's ``wait()`` returns the report once the step is durable. For
     saves at many steps, a :class:`Store` is faster, since it keeps the plan and the memory of copies.
 
+    A program that ends earlier waits for the save. If the save then fails, that is only logged, and the program's exit
+    status does not change: a program whose status must tell of its last step calls ``wait()``, or closes the store.
+
     Args:
         copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
             result's ``fence()`` returns.
