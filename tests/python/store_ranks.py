@@ -189,6 +189,15 @@ def lost_with_collective_state(group, directory, hears, how, is_declared):
     return raised
 
 
+def save_numbers(group, places, how, steps):
+    """Returns what a save raises if the ranks pass these steps; and the store's steps after another one."""
+    state = {"w": np.ones(3)}
+    with libdcp.Store(places, group=group) as store:
+        raised = said(lambda: getattr(store, how)(steps[group.rank()], state))
+        store.save(5, state)
+        return raised, store.steps()
+
+
 class Asked:
     """An object that notes the calls of its functions, which might need all ranks; the one of that name fails."""
 

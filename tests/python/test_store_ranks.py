@@ -272,13 +272,27 @@ class Test(unittest.TestCase):
                     self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
                 self.assertEqual(libdcp.read(run)["sampler"], {"ranks": 2})
 
+    def test_a_step_that_is_none_on_one_rank(self):
+        """All ranks name that rank and its reason, also if the stores of a list are due at different steps."""
+        for is_list, how, wrong in itertools.product((False, True), ("save", "save_async"), (0, 1)):
+            with self.subTest(is_list=is_list, how=how, wrong=wrong):
+                run = self.dir / f"{is_list} {how} {wrong}"
+                places = [libdcp.Tier(run / "a"), libdcp.Tier(run / "b", every=2)] if is_list else run
+                steps = (-1, 3) if wrong == 0 else (3, -1)
+                found = pool.results(store_ranks.save_numbers, [(places, how, steps)] * 2)
+                self.assertEqual(found[wrong][0][0], "ValueError")
+                said = f"rank {wrong}: ValueError: {found[wrong][0][1]}"
+                self.assertEqual(found[1 - wrong][0], ("Error", said, libdcp.Status.ARG))
+                self.assertEqual([after for _, after in found], [[5]] * 2)
+
     def test_all_ranks_ask_all_objects(self):
         """In one order, whatever is wrong on one of the ranks: their functions may need all ranks."""
         both = ("save", "declared save", "save_async", "declared save_async", "prove", "load", "declared load")
         for how, wrong in (*itertools.product(both, ("value", "state_dict")), *itertools.product(
                 ("load", "declared load"), ("load_state_dict", "lacks"))):
             with self.subTest(how, wrong=wrong):
-                (calls, first), (others, second) = pool.results(store_ranks.asked, [(self.dir / f"{how} {wrong}", how, wrong)] * 2)
+                (calls, first), (others, second) = pool.results(
+                    store_ranks.asked, [(self.dir / f"{how} {wrong}", how, wrong)] * 2)
                 self.assertEqual(calls, others)
                 self.assertEqual({call[0] for call in calls}, set("abc"))
                 self.assertEqual((first is None, second is None), (wrong == "lacks",) * 2, (first, second))

@@ -346,8 +346,9 @@ class Store:
             report = _capi.ReportStruct()
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
+                number = prepared.step(step)  # before the ranks unite: otherwise a list compares the ranks' steps first
                 prepared.unite(made.replicas)
-                self._backend.save(prepared.step(step), prepared, made, report)
+                self._backend.save(number, prepared, made, report)
             self._note_published(step, self._backend.folders(step))
             return _options.report_of(report)
         report = self._after_earlier(step, "was saved", made)
