@@ -133,7 +133,7 @@ static int add_about(const restoration *r, const redundancy_survey *s, const cha
 }
 
 /* Returns the number of ranks that the members name; 0: none. */
-static int ranks_of(const char *members) {
+static int count_ranks(const char *members) {
     json_t *about = core_json_read(members, strlen(members), NULL);
     const json_int_t ranks = json_integer_value(json_object_get(about, "ranks"));
     json_decref(about);
@@ -153,7 +153,7 @@ int store_restore_about(dcp_store *store, uint64_t step, bool knows, bool lacks,
     int status =
         comm_agree(store->comm, format_name_path(store->dir, "", step, r.folder, err), err);
     if (!status) status = collect_members(&r, knows ? read_members(&r, 0) : NULL, &members, err);
-    const int world = status ? 0 : ranks_of(members);
+    const int world = status ? 0 : count_ranks(members);
     if (lacks && is_of_world(&r, world)) {
         dcp_error why = {0};
         const bool failed = write_about(&r, world, members, &why) != DCP_OK;
