@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import libdcp
+import libdcp.hf
 from libdcp import _directory, _tiers
 from test_forks import end_of_child
 
@@ -227,6 +228,9 @@ def asked(group, directory, how, wrong):
         return {"w": tensor, **({"no": object()} if wrong == "value" else {}),
                 "a": Asked("a", calls, {} if wrong == "lacks" else {"n": 1, "x": np.ones(2)}, wrong),
                 "inner": {"b": Asked("b", calls, {"n": 2}, ""), "more": {"c": Asked("c", calls, {"n": 3}, "")}}}
+    header = b'{"w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}}'
+    file = directory.with_name(f"{directory.name}-{group.rank()}.safetensors")
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(24))
     with libdcp.Store(directory, group=group, replace=True) as store:
         store.save(1, state(""))
         inner = state("")
@@ -235,7 +239,8 @@ def asked(group, directory, how, wrong):
         inner.update(state(wrong))
         calls.clear()
         call = {"save": lambda: store.save(2, given), "save_async": lambda: store.save_async(2, given).wait(),
-                "load": lambda: store.load(given), "prove": lambda: libdcp.prove(given, group=group)}[how.split()[-1]]
+                "load": lambda: store.load(given), "prove": lambda: libdcp.prove(given, group=group),
+                "hf.load": lambda: libdcp.hf.load(file, given, group=group, strict=False)}[how.split()[-1]]
         return calls, said(call)
 
 

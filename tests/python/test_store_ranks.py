@@ -287,9 +287,9 @@ class Test(unittest.TestCase):
 
     def test_all_ranks_ask_all_objects(self):
         """In one order, whatever is wrong on one of the ranks: their functions may need all ranks."""
-        both = ("save", "declared save", "save_async", "declared save_async", "prove", "load", "declared load")
+        both = ("save", "declared save", "save_async", "declared save_async", "prove", "load", "declared load", "hf.load")
         for how, wrong in (*itertools.product(both, ("value", "state_dict")), *itertools.product(
-                ("load", "declared load"), ("load_state_dict", "lacks"))):
+                ("load", "declared load"), ("load_state_dict", "lacks")), ("hf.load", "load_state_dict")):
             with self.subTest(how, wrong=wrong):
                 (calls, first), (others, second) = pool.results(
                     store_ranks.asked, [(self.dir / f"{how} {wrong}", how, wrong)] * 2)
