@@ -106,15 +106,18 @@ static bool reads_board_only(const launcher_run *run) {
     return run->start.is_planned && launcher_watched_is_train(run->options->program[0]);
 }
 
-static void request_end(launcher_run *run, ranks_end_request how) {
-    launcher_start *start = &run->start;
-    const bool is_patient = how >= RANKS_END_STOP && reads_board_only(run);
-    assert(how > start->end_request);
-    start->end_request = how;
-    launcher_job_send(&start->job,
+static void send_end_request(launcher_run *run, ranks_end_request how, bool is_patient) {
+    launcher_job_send(&run->start.job,
                       json_pack("{s:s,s:i,s:i,s:b}", "kind", "end_request", "how", (int)how,
                                 "dropped", launcher_cluster_dropped(run->cluster), "patient",
                                 is_patient));
+}
+
+static void request_end(launcher_run *run, ranks_end_request how) {
+    launcher_start *start = &run->start;
+    assert(how > start->end_request);
+    start->end_request = how;
+    send_end_request(run, how, how >= RANKS_END_STOP && reads_board_only(run));
     /* ranks that report their progress may do a long step or evaluation before they read the
      * request; if they hang, the start stalls */
     if (how != RANKS_END_RESIZE || !start->job.end_report.reports)
@@ -169,6 +172,8 @@ static void request_stop(launcher_run *run, int signal) {
 
 void launcher_requests_plan(launcher_run *run, const char *why) {
     launcher_start *start = &run->start;
+    /* the changed plan may leave more hosts; ranks without a board must not get another signal */
+    if (start->end_request == RANKS_END_RESIZE) send_end_request(run, RANKS_END_RESIZE, true);
     if (start->end_request != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
     fprintf(stderr,
             "dcp-run: %s: asking the ranks to save and end, so that other ranks can continue\n",

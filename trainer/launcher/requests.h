@@ -15,7 +15,8 @@ void launcher_requests_record_signals(launcher_run *run);
 void launcher_requests_handle(launcher_run *run);
 
 /* Asks the ranks to save and end, so that the next start can have a different number or placement
- * of ranks. Does nothing if they have already been asked to end, or if the start has failed. */
+ * of ranks. If they have already been asked to, only passes on how many hosts the run leaves now.
+ * Does nothing if they have been asked to end for another reason, or if the start has failed. */
 void launcher_requests_plan(launcher_run *run, const char *why);
 /* Passes on to the present start the request to end that came too late for the last one. */
 void launcher_requests_repeat(launcher_run *run);

@@ -68,10 +68,15 @@ static int save_and_end(loop *l, const step_requests *asked) {
  * step_saves_hand_over. */
 static int hand_over(loop *l, int dropped) {
     const trainer *t = l->t;
+    step_requests asked = {.dropped = dropped};
     dcp_error err;
-    const int status = step_saves_hand_over(&l->saves, dropped, &err);
-    if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
-    const step_requests asked = step_requests_collect(t->comm);
+    int status;
+    do { /* again if the run leaves more hosts than was known */
+        dropped = asked.dropped;
+        status = step_saves_hand_over(&l->saves, dropped, &err);
+        if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
+        asked = step_requests_collect(t->comm);
+    } while (asked.end == RANKS_END_RESIZE && asked.dropped > dropped);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
     if (status == DCP_OK && !step_saves_are_complete(&l->saves))
         ranks_board_hand_over(t->state->step);

@@ -55,7 +55,7 @@ typedef struct ranks_board {
     /* Written by the agent: a ranks_end_request. A larger value replaces a smaller one. */
     _Atomic uint32_t end_requested;
     /* Written by the agent before RANKS_END_RESIZE: the number of hosts that the next start leaves,
-     * with everything in their memory. */
+     * with everything in their memory. It grows if the plan changes. */
     _Atomic uint32_t hosts_dropped;
     _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is complete */
     /* Written once by rank 0: where the run continues from, such as "step 12 from ckpt-memory, 2

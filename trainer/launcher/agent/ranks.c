@@ -100,9 +100,11 @@ void launcher_board_request_save(launcher_board *board, uint64_t number) {
 }
 
 void launcher_board_request_end(launcher_board *board, ranks_end_request how, uint32_t dropped) {
-    if (!board->shared || atomic_load(&board->shared->end_requested) >= (uint32_t)how) return;
-    atomic_store(&board->shared->hosts_dropped, dropped);
-    atomic_store(&board->shared->end_requested, (uint32_t)how);
+    if (!board->shared) return;
+    if (atomic_load(&board->shared->hosts_dropped) < dropped)
+        atomic_store(&board->shared->hosts_dropped, dropped);
+    if (atomic_load(&board->shared->end_requested) < (uint32_t)how)
+        atomic_store(&board->shared->end_requested, (uint32_t)how);
 }
 
 enum { LEVELS = 3 }; /* mpirun, the process that MPICH's mpirun starts, the ranks */
