@@ -245,6 +245,19 @@ static int open_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) 
     return status;
 }
 
+/* If somebody made a directory in the file's place, removes it if it is empty, and otherwise gives
+ * it another name. */
+static int move_directory(const char *path, dcp_error *err) {
+    char other[PATH_MAX];
+    if (rmdir(path) == 0 || (errno != ENOTEMPTY && errno != EEXIST)) return DCP_OK;
+    for (unsigned k = 1; snprintf(other, sizeof other, "%s.%u", path, k) < PATH_MAX; k++) {
+        if (rename(path, other) == 0) return DCP_OK;
+        if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) break;
+    }
+    return core_fail_errno(err, "cannot rename the directory that is in the place of a file,",
+                           path);
+}
+
 static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant, int member,
                          dcp_error *err) {
     redundancy_output *out = &g->slots[redundant][member].out;
@@ -257,6 +270,7 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
         status = core_fail_at(err, DCP_ERR_CORRUPT, out->path,
                               "its checksum is wrong after the rebuild: a file from which it was "
                               "rebuilt has changed meanwhile");
+    if (!status) status = move_directory(out->path, err);
     return status ? status : redundancy_output_publish(out, err);
 }
 

@@ -172,6 +172,7 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * Rebuilt files equal the lost ones byte by byte, and are durable. They go into failure domains
  * that have no file of the same group, if there are any; damaged files are replaced in place, also
  * if another node has an intact copy, because the file was rebuilt there while this node was away.
+ * A directory in a file's place is renamed, with a number at its end, or removed if it is empty.
  * Steps that cannot be rebuilt are passed over and logged. The log also says if a step survives
  * fewer losses than when it was saved, because there are too few domains now. Extra memory: 16 MiB
  * per rank. */

@@ -42,6 +42,47 @@ static void check_flips(const private_files *p, const char *kind) {
     }
 }
 
+static void count(void *ctx, const char *line) {
+    CHECK(strstr(line, "parity-00001-of-00003.bin: "));
+    ++*(int *)ctx;
+}
+
+static int damages_found(const char *folder) {
+    int damages = 0;
+    const redundancy_reader reader = {&damages, count, NULL};
+    SUCCEEDS(redundancy_parity_verify(folder, &reader, err));
+    return damages;
+}
+
+static void put_directory(const private_files *p, const char *kind, const char *mine) {
+    char path[PATH_MAX], folder[PATH_MAX];
+    private_path(p, 1, kind, path);
+    private_folder(p, 1, folder);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) {
+        CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0);
+        strcat(path, "/mine");
+        if (mine) private_write(path, (const unsigned char *)mine, strlen(mine));
+        CHECK(kind[0] == 's' || damages_found(folder) == 1);
+    }
+}
+
+/* What is in a directory that has a file's name is not lost. */
+static void check_directories(const private_files *p, const char *kind) {
+    char path[PATH_MAX], mine[PATH_MAX + 16];
+    for (int k = 0; k < 3; k++) {
+        put_directory(p, kind, k ? "mine" : NULL);
+        check_mended(p, kind[0] == 's', kind[0] != 's');
+    }
+    private_path(p, 1, kind, path);
+    for (int k = 1; k < 3 && p->s->rank == 0; k++) {
+        snprintf(mine, sizeof mine, "%s.%d/mine", path, k);
+        CHECK(unlink(mine) == 0);
+        *strrchr(mine, '/') = '\0';
+        CHECK(rmdir(mine) == 0);
+    }
+}
+
 static void check_too_many(const private_files *p) {
     char path[PATH_MAX];
     dcp_error err = {0};
@@ -166,18 +207,6 @@ static void check_copies_suffice(const private_files *p) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void count(void *ctx, const char *line) {
-    CHECK(strstr(line, "parity-00001-of-00003.bin: "));
-    ++*(int *)ctx;
-}
-
-static int damages_found(const char *folder) {
-    int damages = 0;
-    const redundancy_reader reader = {&damages, count, NULL};
-    SUCCEEDS(redundancy_parity_verify(folder, &reader, err));
-    return damages;
-}
-
 static void check_every_flip_is_found(const private_files *p) {
     char path[PATH_MAX], folder[PATH_MAX];
     struct stat st;
@@ -206,6 +235,8 @@ int main(int argc, char **argv) {
     private_save(&p, &s, s.comm, s.size, 1, "rs(1)", lengths);
     check_flips(&p, "shard");
     check_flips(&p, "parity");
+    check_directories(&p, "shard");
+    check_directories(&p, "parity");
     private_path(&p, 2, "parity", path);
     if (s.rank == 0) CHECK(unlink(path) == 0); /* only this one is missing */
     check_mended(&p, 0, 1);
