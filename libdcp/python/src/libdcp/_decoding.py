@@ -197,7 +197,10 @@ class Decoder:
             raise TypeError(f"no {name} is made from a {type(value).__name__}")
         if is_time:
             return np.int64(value).view(name)
-        return np.dtype(name).type(value)
+        made = np.dtype(name).type(value)
+        if isinstance(made, np.integer) and int(made) != value:  # numpy 1 wraps what is out of range
+            raise ValueError(f"no {name} is {value}")
+        return made
 
     def torch_word(self, kind: str, content: Any) -> Any:
         torch: Any = sys.modules.get("torch")
