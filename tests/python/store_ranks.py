@@ -264,6 +264,10 @@ def with_a_state_declared_alone(group, directory, is_async):
     return row.tolist(), each.loaded, loader.samples
 
 
+def prove(group, options):
+    return said(lambda: libdcp.prove({"w": np.ones(3)}, group=group, **options))
+
+
 def save_columns(group, directory, whole):
     """Saves each rank's part of the columns, as one shard per rank."""
     rank, width = group.rank(), whole.shape[1] // group.size()

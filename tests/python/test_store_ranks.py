@@ -285,6 +285,10 @@ class Test(unittest.TestCase):
                 self.assertEqual(found[1 - wrong][0], ("Error", said, libdcp.Status.ARG))
                 self.assertEqual([after for _, after in found], [[5]] * 2)
 
+    def test_an_option_of_a_proof_that_is_wrong_on_one_rank(self):
+        first, second = pool.results(store_ranks.prove, [({},), ({"replicas": "chek"},)])
+        self.assertEqual((second[0], first[:2]), ("ValueError", ("Error", f"rank 1: ValueError: {second[1]}")))
+
     def test_all_ranks_ask_all_objects(self):
         """In one order, whatever is wrong on one of the ranks: their functions may need all ranks."""
         both = ("save", "declared save", "save_async", "declared save_async", "prove", "load", "declared load", "hf.load")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from . import _arrays, _calls, _capi, _checked, _foreign, _groups, _locks, _options, _paths, _signals, _tree
 from ._capi import MAX_DIMS, lib
-from ._comm import Comm, working
+from ._comm import Comm, attempted, working
 from ._options import ProveKeywords
 from ._paths import Path
 from .errors import Error, Status
@@ -310,7 +310,7 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, **options: Unpack[Prov
 def _proven(comm: Comm, state: Mapping[Any, Any], options: ProveKeywords) -> Proof:
     proof = c.c_void_p()
     try:
-        made = _options.prove_options(options)
+        made = attempted(comm, lambda: _options.prove_options(options))
         with _calls.Prepared(comm, state) as prepared:
             prepared.refresh()
             prepared.unite()
