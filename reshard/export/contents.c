@@ -2,14 +2,10 @@
  * files. */
 #include "export/contents.h"
 
-#include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <dcp/safetensors.h>
 
@@ -203,42 +199,6 @@ static void name_files(const export_contents *contents, const export_part *part)
     }
 }
 
-/* A model's files have a mark in their headers, so that a later export may replace them. Programs
- * that load a model and save it again do not copy the mark. Its length, like a header's, is a
- * multiple of 8. */
-#define HEAD_START "{\"__metadata__\":{\"format\":\"pt\""
-#define MARK ",\"dcp-export\":\"format 1\""
-enum { PREFIX = 8, MARK_AT = PREFIX + sizeof HEAD_START - 1, MARK_BYTES = sizeof MARK - 1 };
-_Static_assert(MARK_BYTES % 8 == 0, "the header would have to be padded again");
-
-static int mark_head(export_file *file) {
-    char *head = malloc(file->head_bytes + MARK_BYTES);
-    if (!head) return program_no_memory();
-    memcpy(head, file->head, MARK_AT);
-    memcpy(head + MARK_AT, MARK, MARK_BYTES);
-    memcpy(head + MARK_AT + MARK_BYTES, file->head + MARK_AT, file->head_bytes - MARK_AT);
-    free(file->head);
-    file->head = head;
-    file->head_bytes += MARK_BYTES;
-    const uint64_t length = htole64(file->head_bytes - PREFIX);
-    memcpy(head, &length, sizeof length);
-    return 0;
-}
-
-int export_contents_is_marked(const char *path, bool *is) {
-    static const char wanted[] = HEAD_START MARK;
-    char found[sizeof wanted - 1];
-    *is = false;
-    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 && errno == ELOOP) return 0; /* a link: not written by an export */
-    if (fd < 0) return program_fail_errno("cannot open", path);
-    const ssize_t n = pread(fd, found, sizeof found, PREFIX);
-    const int status = n < 0 && errno != EISDIR ? program_fail_errno("cannot read", path) : 0;
-    *is = n == (ssize_t)sizeof found && memcmp(found, wanted, sizeof found) == 0;
-    close(fd);
-    return status;
-}
-
 /* Makes the header of a file, and sets the positions of its items, which follow the header one
  * after another. */
 static int place_items(export_contents *contents, export_file *file) {
@@ -249,8 +209,6 @@ static int place_items(export_contents *contents, export_file *file) {
     int status = dcp_st_header(tensors, file->n, &file->head, &file->head_bytes, &err);
     free(tensors);
     if (status) return program_report(&err);
-    status = mark_head(file);
-    if (status) return status;
     file->bytes = file->head_bytes;
     for (size_t i = 0; i < file->n; i++) {
         export_item *item = &contents->items[file->first + i];

@@ -75,10 +75,6 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
                          const char *left_out, export_contents *out);
 void export_contents_free(export_contents *contents);
 
-/* Sets *is to whether the safetensors file has the mark of an export, as all files have that
- * export_contents_make describes, from version 1.2 on. */
-int export_contents_is_marked(const char *path, bool *is);
-
 /* Determines the names under which the tensors of the checkpoint's model are exported. With
  * `unwraps`, removes the parts that wrappers add. */
 int export_contents_find_names(const dcp_checkpoint *ckpt, bool unwraps, tensor_names *names);

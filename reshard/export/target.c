@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <ftw.h>
 #include <glob.h>
 #include <libgen.h>
@@ -238,46 +237,21 @@ static bool may_be_exported(const dcp_checkpoint *ckpt, const char *name) {
     return model_files_is_exported(name);
 }
 
-/* Checks that an entry of a folder to be replaced is one that an export may have made. Tensors'
- * files must have an export's mark: any model's files have the names of an export's. */
-static int check_old_entry(const dcp_checkpoint *ckpt, const char *out, const char *name,
-                           bool *has_tensors) {
-    char path[PATH_MAX + NAME_MAX + 2];
-    bool is_ours;
-    if (!may_be_exported(ckpt, name))
-        return program_refuse("%s: holds %s, which is not part of an export; move it away, or "
-                              "choose another folder",
-                              out, name);
-    if (fnmatch("model*.safetensors", name, 0) && fnmatch("optimizer*.safetensors", name, 0))
-        return 0;
-    *has_tensors = true;
-    snprintf(path, sizeof path, "%s/%s", out, name);
-    const int status = export_contents_is_marked(path, &is_ours);
-    if (status || is_ours) return status;
-    return program_refuse("%s: is not known to be an earlier export: %s lacks the mark that "
-                          "dcp-export writes (versions up to 1.1 wrote none); move the folder "
-                          "away, or choose another one",
-                          out, name);
-}
-
-/* Checks that a folder to be replaced is empty, or an earlier export. */
+/* Checks that a folder to be replaced contains only files that an export may have made. */
 static int check_entries(const dcp_checkpoint *ckpt, const char *out) {
     int status = 0;
-    bool is_empty = true, has_tensors = false;
     struct dirent *e;
     DIR *dir = opendir(out);
     if (!dir) return is_absent(errno) ? 0 : program_fail_errno("cannot look into", out);
-    while (!status && (errno = 0, e = readdir(dir))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        is_empty = false;
-        status = check_old_entry(ckpt, out, e->d_name, &has_tensors);
-    }
+    while (!status && (errno = 0, e = readdir(dir)))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !may_be_exported(ckpt, e->d_name))
+            status =
+                program_refuse("%s: holds %s, which is not part of an export; move it away, or "
+                               "choose another folder",
+                               out, e->d_name);
     if (!status && errno) status = program_fail_errno("cannot look into", out);
     closedir(dir);
-    if (status || is_empty || has_tensors) return status;
-    return program_refuse("%s: holds no tensors, so it is not an earlier export; move it away, or "
-                          "choose another folder",
-                          out);
+    return status;
 }
 
 /* Checks that OUT neither lies in a step nor looks like a step. */

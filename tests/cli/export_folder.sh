@@ -83,35 +83,6 @@ touch "$dir/hf-and-more/README.md"
 gives 2 dcp-export "$dir/c" "$dir/hf-and-more" --force
 says "README.md"
 [ -e "$dir/hf-and-more/README.md" ] || fail "--force removed what is no part of an export"
-# A model's files that no export has written, or an index without tensors, are not replaced, whatever their names.
-cp -r "$dir/hf-small" "$dir/tuned"
-"$DCP_PYTHON" - "$dir/tuned" <<'PY'
-import glob, json, struct, sys
-path = sorted(glob.glob(sys.argv[1] + "/model-*.safetensors"))[1]
-data = open(path, "rb").read()
-(n,) = struct.unpack("<Q", data[:8])
-header = json.loads(data[8:8 + n])
-assert header["__metadata__"].pop("dcp-export") == "format 1"
-text = json.dumps(header).encode()
-open(path, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
-PY
-cp -r "$dir/tuned" "$dir/before"
-gives 2 dcp-export "$dir/c" "$dir/tuned" --force
-says "model-00002-of-[0-9]*.safetensors lacks the mark that dcp-export writes .*; move the folder away"
-diff -r "$dir/tuned" "$dir/before" || fail "--force changed a folder that is no export"
-rm "$dir"/tuned/*.safetensors
-gives 2 dcp-export "$dir/c" "$dir/tuned" --force
-says "holds no tensors"
-for of_user in link:"$dir/hf/model.safetensors" empty; do
-    rm -rf "$dir/tuned"
-    mkdir "$dir/tuned"
-    case $of_user in
-    link:*) ln -s "${of_user#link:}" "$dir/tuned/model.safetensors" ;;
-    empty) touch "$dir/tuned/model.safetensors" ;;
-    esac
-    gives 2 dcp-export "$dir/c" "$dir/tuned" --force
-    says "model.safetensors lacks the mark"
-done
 gives 2 dcp-export "$dir/c" "$dir/c/step-00000099"
 says "in the checkpoint itself"
 gives 0 dcp-export "$dir/c" "$dir/empty"

@@ -8,7 +8,6 @@ times and peak memory of import and export, with one process and with two ranks.
 import functools, glob, os, shutil, subprocess, sys
 from hf_peers import Heard, load, tensors, torch, transformers  # may start again in another Python, so it comes first
 from hf_folder import BIN, MPIRUN, cases, check, content, run
-from export_mark import unmarked
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
@@ -59,8 +58,8 @@ def round_trip(name, dtype):
         loaded = load(cls, f"{path}.{out}", heard())
         check(loaded.dtype == dtype, f"{path}.{out}: {loaded.dtype}")
         check(torch.equal(logits(loaded, name), want), f"{path}.{out}: other logits")
-    if dtype == torch.float32:  # in fp32, the export is byte for byte transformers' file, except for the mark
-        check(unmarked(f"{path}.out/model.safetensors") == content(f"{path}/model.safetensors"), path)
+    if dtype == torch.float32:  # in fp32, the export is byte for byte transformers' file
+        check(content(f"{path}.out/model.safetensors") == content(f"{path}/model.safetensors"), path)
     if dtype != torch.bfloat16:
         run("dcp-export", f"{path}.ckpt", f"{path}.bf16", "--dtype", "bf16")
         rounded = load(cls, f"{path}.bf16", heard())

@@ -5,7 +5,6 @@ import json, os, shutil, struct, subprocess, sys
 import h5py
 from hf_folder import BIN, CONFIG, SIZES, SOURCE, cases, check, content, folder, run, stored, values, write
 import st_read
-from export_mark import unmarked
 
 TENSORS = {f"layer.{i}.{dtype.lower()}": values(dtype, shape)
            for i, shape in enumerate([(7, 5), (3,), (), (0, 4), (2, 1, 3)]) for dtype in SIZES}
@@ -80,7 +79,7 @@ def test_an_export_gives_all_of_it_back():
     run("dcp-export", "new/ckpt3", "back3", ranks=3)
     for back in "back", "back3":
         with cases.part(back):
-            check(unmarked(f"{back}/model.safetensors") == content("one/model.safetensors"), f"{back} differs")
+            check(content(f"{back}/model.safetensors") == content("one/model.safetensors"), f"{back} differs")
             check(sorted(os.listdir(back)) == sorted(["config.json", "model.safetensors", *KEPT]), os.listdir(back))
             for name in KEPT:
                 check(content(f"{back}/{name}") == content(f"one/{name}"), name)
@@ -460,7 +459,7 @@ def test_only_force_replaces_a_step():
     check("ckpt/step-00000000: already exists; --force replaces it" in err, err)
     run("dcp-import", "one", "ckpt", "--force", ranks=2)
     run("dcp-export", "ckpt", "back")
-    check(unmarked("back/model.safetensors") == content("one/model.safetensors"), "--force did not replace")
+    check(content("back/model.safetensors") == content("one/model.safetensors"), "--force did not replace")
 
 
 def test_only_force_imports_into_the_folder_itself():

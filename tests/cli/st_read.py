@@ -14,8 +14,7 @@ def read(path):
     data = open(path, "rb").read()
     (length,) = struct.unpack("<Q", data[:8])
     header, data = json.loads(data[8:8 + length]), data[8 + length:]
-    metadata = header.pop("__metadata__")
-    assert length % 8 == 0 and metadata in ({"format": "pt"}, {"format": "pt", "dcp-export": "format 1"})
+    assert length % 8 == 0 and header.pop("__metadata__") == {"format": "pt"}
     ranges = sorted(t["data_offsets"] for t in header.values())
     assert [b for b, _ in ranges] == [0] + [e for _, e in ranges[:-1]] and ranges[-1][1] == len(data)
     return {n: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for n, t in header.items()}

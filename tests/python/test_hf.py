@@ -58,7 +58,7 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir / "steps", 1, {"model": state}, json={"model": {}})
         libdcp.hf.export(self.dir / "steps", self.dir / "hf")
         with safe_open(self.dir / "hf" / "model.safetensors", "pt") as file:
-            self.assertEqual(file.metadata(), {"format": "pt", "dcp-export": "format 1"})
+            self.assertEqual(file.metadata(), {"format": "pt"})
             self.assert_equal({name: file.get_tensor(name) for name in file.keys()}, state)
 
     def test_save_pretrained(self):

@@ -22,8 +22,6 @@ from .checkpoint import Checkpoint, parts_of
 from .errors import Error, Status
 
 MODEL = "/model/"
-# By this mark in the header of a file, dcp-export --force recognizes an export. Its length is a multiple of 8.
-_UNMARKED, _MARK = b'{"__metadata__":{"format":"pt"', b',"dcp-export":"format 1"'
 FILE_BYTES = 5 * 10**9
 ONE_FILE = 2**63 - 1
 log = logging.getLogger("libdcp")
@@ -152,8 +150,7 @@ def _head(items: Sequence[_Item]) -> bytes:
     head, n = c.c_void_p(), c.c_uint64()
     lib.st_header(tensors, len(items), head, n)
     try:
-        text = c.string_at(head, n.value)[8:].replace(_UNMARKED, _UNMARKED + _MARK, 1)
-        return len(text).to_bytes(8, "little") + text
+        return c.string_at(head, n.value)
     finally:
         _capi.free(head)
 
