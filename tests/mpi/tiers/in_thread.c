@@ -1,6 +1,6 @@
-/* A thread of each rank waits for the save in flight, and begins to fill the other stores, while the
- * thread that uses the list does something else. Until that thread's next save, what is due is the
- * same on all ranks, whether or not their threads have returned. */
+/* A thread of each rank waits for the save in flight, and begins to fill the other stores, while
+ * the thread that uses the list does something else. Until that thread's next save, what is due is
+ * the same on all ranks, whether or not their threads have returned. */
 #include "support/tiers.h"
 
 typedef struct waiting {
