@@ -49,9 +49,9 @@ def share(text: str) -> float:
 
 
 def lowest(hashes: Any, amount: float) -> Any:
-    """Which records are held out: those with the lowest of the hashes, an array of a U64 for each record. The order of
-    the records does not matter. Records with equal hashes are treated alike, so more records than requested may be held
-    out."""
+    """Selects the records that are held out: those with the lowest hashes. ``hashes`` is an array with a U64 for each
+    record; the order of the records does not matter. Records with equal hashes are treated alike, so more records than
+    requested may be held out."""
     import numpy as np
     if amount < 1:  # 0: none
         held = hashes < np.uint64(int(amount * 2**64))

@@ -9,8 +9,8 @@
 typedef struct verify_sums verify_sums;
 
 /* Prepares the sums of the files whose tables were read; files without a path are left out. The
- * checkpoint is borrowed. Either its files have been joined to a step, or it has files but no
- * tensors. */
+ * checkpoint is borrowed. Either its files have been combined into one step with tensors, or it has
+ * files but no tensors. */
 int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error *err);
 void verify_sums_destroy(verify_sums *t); /* NULL is ignored */
 

@@ -72,13 +72,14 @@ record of a complete run.
 - {cases} cases
 
 Each case injects one fault: `kill` is SIGKILL of one rank, and `killall` of both. `full` and `dead` are ENOSPC and EIO
-from operation N on. `short` is a write that stops halfway. `pwrite` is the engine `direct` on a system that refuses
-io_uring; `uring` is the same engine with io_uring.
+from operation N on. `short` is a write that stops halfway.
+
+The engines: `pwrite` is `direct` on a system that refuses io_uring, `uring` is `direct` with io_uring.
 
 The kind of store varies: `nodes` has one directory per rank. `partner`, `rs1` and `rs2` (K = 1, 2) also have
-redundancy. `tiers` is a list of `partner` and a shared store that is filled from it in the background. `read` and
-`reread` are like `keep` and `replace`, except that a reader has opened the step that goes away, and loads it
-afterwards.
+redundancy. `tiers` is a list of `partner` and a shared store that is filled from it in the background. `keep` removes
+an old step after the save (retention), and `replace` saves a step that exists already. `read` and `reread` are the
+same, except that a reader has opened the step that goes away, and loads it afterwards.
 
 The outcomes are:
 

@@ -1,6 +1,7 @@
 /* Samples by global number: sample g is number g % samples of epoch g / samples. With several
- * sources, a permutation of g's cycle selects the source; the sample's number in that source is the
- * number of the source's samples in all earlier cycles and, in this cycle, before g. */
+ * sources, samples form cycles of DATA_CYCLE samples, and a permutation of g's cycle selects the
+ * source. The sample's index in that source is the count of the source's samples before g, in this
+ * cycle and all earlier ones. */
 #include "data/data.h"
 
 #include <stdbool.h>

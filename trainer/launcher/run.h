@@ -123,9 +123,9 @@ typedef struct launcher_run {
     launcher_start start;
     char reason_before[LAUNCHER_REASON]; /* why the previous start failed */
     bool has_trained;                    /* some start has done a step */
-    ranks_end_request repeat_next; /* the request to end that the next start receives again, because
-                                      the ranks of the last one had saved for a resize before, or
-                                      have refused their number; RANKS_END_NONE: none */
+    ranks_end_request repeat_next; /* the request to end that is repeated to the next start, because
+                                      the last start's ranks had already saved for a resize when it
+                                      came, or refused the number of ranks; RANKS_END_NONE: none */
     launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;

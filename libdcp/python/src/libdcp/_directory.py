@@ -103,7 +103,7 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
             elif comm.rank == 0:
                 _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, older[0])
         found = older
-    return _calls.load_path(comm, path, state, options)  # if this is no step's folder, the error says what it is
+    return _calls.load_path(comm, path, state, options)  # if the path is not a step's folder, the error says what it is
 
 
 def _newest_first(comm: Comm, path: str) -> list[int]:
