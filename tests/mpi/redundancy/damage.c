@@ -69,7 +69,7 @@ static void put_directory(const private_files *p, const char *kind, const char *
 
 /* What is in a directory that has a file's name is not lost. */
 static void check_directories(const private_files *p, const char *kind) {
-    char path[PATH_MAX], mine[PATH_MAX + 16];
+    char path[PATH_MAX], mine[PATH_MAX + 32];
     for (int k = 0; k < 3; k++) {
         put_directory(p, kind, k ? "mine" : NULL);
         check_mended(p, kind[0] == 's', kind[0] != 's');
