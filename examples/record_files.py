@@ -1,4 +1,4 @@
-"""What the scripts that make records share: files of tensors, the choice of held-out records, and messages."""
+"""Shared by the scripts that make records: files of tensors, the choice of held-out records, and messages."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 4 megatron_libdcp.py save ckpt/iter_0000100
     torchrun --nproc-per-node 2 megatron_libdcp.py load ckpt/iter_0000100
 
-Needs megatron-core 0.16. Runs on CPUs; in a training program, ``state`` is the model's ``sharded_state_dict()``.
+Needs megatron-core 0.16. Runs on CPUs; in a training program, the model's ``sharded_state_dict()`` replaces
+``sharded(...)``.
 """
 
 import pathlib

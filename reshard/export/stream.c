@@ -1,8 +1,8 @@
 /* Data are moved in pieces, whose size bounds the memory.
  *
- * The bytes of all tensors, as stored and in the order of the contents, are divided into one range
- * per rank. A piece belongs to the rank whose range contains the piece's first byte. Only that rank
- * reads the piece, and writes it to its position. */
+ * The bytes of all tensors, as stored and in the order of export_contents, are divided into one
+ * range per rank. A piece belongs to the rank whose range contains the piece's first byte. Only
+ * that rank reads the piece, and writes it to its position. */
 #include "export/stream.h"
 
 #include <errno.h>

@@ -62,12 +62,12 @@ typedef struct launcher_start {
     launcher_phase phase;
     ranks_end_request end_request; /* the request to end that the ranks have received; if several,
                                       the largest by the order of the enum */
-    bool handed_over;  /* RANKS_END_RESIZE was requested, perhaps before a larger request; the ranks
-                          save for it to the fastest store, so the newest step may exist only in
-                          memory */
-    bool spares_ranks; /* a requeue was requested; the next signal to stop kills no ranks */
-    bool is_announced; /* the start's line has been printed */
-    bool is_killed;    /* the ranks did not end in time, or there was a second signal */
+    bool handed_over;    /* RANKS_END_RESIZE was requested, perhaps before a larger request; for a
+                            resize, the ranks save to a fast store, so the newest step may exist
+                            only in memory */
+    bool spares_ranks;   /* a requeue was requested; the next signal to stop kills no ranks */
+    bool is_announced;   /* the start's line has been printed */
+    bool is_killed;      /* the ranks did not end in time, or there was a second signal */
     bool orphans_killed; /* the processes that the ranks left running were killed */
     bool has_stalled;
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
@@ -107,7 +107,8 @@ typedef struct launcher_waiting {
     int start;          /* the number of the start in which the request arrived */
     uint64_t published; /* `published` in rank 0's report (ranks/board.h) when the request came; 0
                            if it came between two starts */
-    bool tells; /* ranks have reported something before, so they will report their first step */
+    bool tells; /* ranks report to dcp-run, so those of the next start will report their first step
+                 */
 } launcher_waiting;
 
 /* What all starts of a run have in common, and the present start. Between two starts, `start` is

@@ -109,7 +109,7 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
     const float *logits = t->logits;
     kernels_type type = KERNELS_F32;
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
-    assert(type == KERNELS_F32); /* an evaluation judges only classifiers, whose logits are fp32 */
+    assert(type == KERNELS_F32); /* accuracy: of classifiers, whose logits are fp32 */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
     double losses[SAMPLE_MAX_LOSSES];
     model_run_losses(t->run, losses);

@@ -149,7 +149,7 @@ class _Flight:
 class Directory:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = True  # a thread can wait for a background save
+    ends_alone = True  # a thread waits for a background save, so no caller has to
 
     def __init__(self, comm: Comm, path: str, keep_metric: str, **options: Any) -> None:
         self._given, self._folder = path, _paths.here()

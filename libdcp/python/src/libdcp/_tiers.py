@@ -120,7 +120,7 @@ class _Flight:
 class Tiers:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = True  # a thread can wait for a background save
+    ends_alone = True  # a thread waits for a background save, so no caller has to
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool,
                  on_filled: Callable[[int, str], None], inside: Inside) -> None:
