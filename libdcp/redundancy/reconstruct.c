@@ -97,6 +97,7 @@ typedef struct rebuild_site {
     dcp_comm *comm;
     redundancy_survey *survey;
     const char *folder; /* this rank's folder for lost files; made if needed */
+    bool mends;         /* replaces damaged copies of files, after all lost files were rebuilt */
 } rebuild_site;
 
 /* A file of a group, which is read if it exists and written if it is lost. A damaged copy beside an
@@ -165,7 +166,8 @@ static bool begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
     for (int k = 0; k < 2; k++)
         for (int m = 0; m < g->group.members; m++) {
             const survey_place *place = place_of_file(at, g, k, m);
-            const bool mends = redundancy_survey_mends(at->survey, file_number(at, g, k, m));
+            const bool mends =
+                at->mends && redundancy_survey_mends(at->survey, file_number(at, g, k, m));
             g->slots[k][m] = (rebuild_slot){.rank = place->rank,
                                             .writer = mends ? place->damaged : -1,
                                             .in.fd = -1,
@@ -361,7 +363,8 @@ static int add_stripe(rebuilder *r, rebuild_group *g, int number, uint64_t bytes
 static int add_copy(rebuilder *r, rebuild_group *g, int redundant, int member, uint64_t bytes,
                     dcp_error *err) {
     rebuild_slot *file = &g->slots[redundant][member];
-    if (!redundancy_survey_mends(r->at.survey, file_number(&r->at, g, redundant, member)))
+    if (!r->at.mends ||
+        !redundancy_survey_mends(r->at.survey, file_number(&r->at, g, redundant, member)))
         return DCP_OK;
     stripe *s = &r->stripes[r->n_stripes++];
     if (redundancy_stripe_allocate(s, 1, 1)) return core_fail_memory(err, sizeof *s);
@@ -452,13 +455,15 @@ static int check_survey(const redundancy_survey *s, const char *folder, dcp_erro
 int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                            dcp_error *err) {
     rebuilder r = {
-        .at = {comm, survey, folder},
+        .at = {.comm = comm, .survey = survey, .folder = folder},
         .stop = comm_stop_of(comm, "the rebuild", "files that were complete by then remain")};
     int status = check_survey(survey, folder, err);
     size_t n = (size_t)most_groups(comm);
     if (!status && !(r.groups = calloc(n, sizeof *r.groups)))
         status = core_fail_memory(err, n * sizeof *r.groups);
     status = comm_agree(comm, status, err);
+    if (!status) status = rebuild_groups(&r, err);
+    r.at.mends = true;
     if (!status) status = rebuild_groups(&r, err);
     free(r.groups);
     return status;

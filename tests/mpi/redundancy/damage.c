@@ -207,6 +207,29 @@ static void check_copies_suffice(const private_files *p) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A damaged copy that cannot be replaced does not keep lost files from being rebuilt. */
+static void check_a_copy_that_stays(const private_files *p) {
+    char copy[PATH_MAX], path[PATH_MAX], lost[PATH_MAX], folder[PATH_MAX], own[PATH_MAX];
+    char tmp[2 * PATH_MAX];
+    private_path(p, 0, "parity", path);
+    private_path(p, 2, "shard", lost);
+    private_folder(p, 0, folder);
+    private_folder(p, p->s->rank / p->ranks_a_node, own);
+    snprintf(tmp, sizeof tmp, "%s/.tmp-%s", folder, strrchr(path, '/') + 1);
+    copy_to(p, 0, "parity", 1, copy);
+    damage(p, 0, "parity");
+    if (p->s->rank == 0) CHECK(mkdir(tmp, 0777) == 0 && unlink(lost) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    redundancy_survey *survey = private_survey(p, 1);
+    CHECK(redundancy_reconstruct(p->s->comm, survey, own, NULL) == DCP_ERR_IO);
+    redundancy_survey_close(survey);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(access(lost, F_OK) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (p->s->rank == 0) CHECK(rmdir(tmp) == 0 && unlink(copy) == 0);
+    check_mended(p, 0, 1);
+}
+
 static void check_every_flip_is_found(const private_files *p) {
     char path[PATH_MAX], folder[PATH_MAX];
     struct stat st;
@@ -245,6 +268,7 @@ int main(int argc, char **argv) {
     check_copies(&p, "shard");
     check_copies(&p, "parity");
     check_copies_suffice(&p);
+    check_a_copy_that_stays(&p);
     check_every_flip_is_found(&p);
     check_earlier_save(&p);
     private_end(&p);
