@@ -239,8 +239,11 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
     format_name_write(name, "", step);
-    bool is_there = true;
+    bool is_there = true, is_foreign = false;
     int status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
+    if (!status && lost && is_there)
+        status = format_folder_is_foreign(store->dir_fd, name, store->dir, &is_foreign, err);
+    if (is_foreign) status = store_fail_foreign(store, name, err);
     uint64_t stands = is_there != 0;
     if (store->nodes > 1) status = comm_agree_min(store->comm, status, &stands, 1, err);
     if (!status && store->nodes > 1 && !stands) {

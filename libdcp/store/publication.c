@@ -242,6 +242,8 @@ static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     if (status == DCP_OK) status = store_has(store, r->name, &is_there, err);
     if (status != DCP_OK) return status;
     if (!is_there) return store->found.is_absent ? DCP_OK : mark_absent(store, r, err);
+    status = check_is_step(store, r->name, err); /* somebody may have made a folder meanwhile */
+    if (status != DCP_OK) return status;
     if (renameat(fd, r->name, fd, r->aside) != 0)
         return store_fail_errno(store, "cannot rename", r->name, err);
     strcpy(r->old, r->aside);
@@ -259,7 +261,9 @@ static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
             return store_fail_errno(store, "cannot rename", r->tmp, err);
         return DCP_OK;
     }
-    int exchanged = io_publish_replace(fd, r->tmp, r->name, r->aside);
+    status = check_is_step(store, r->name, err); /* somebody may have made a folder meanwhile */
+    if (status != DCP_OK) return status;
+    const int exchanged = io_publish_replace(fd, r->tmp, r->name, r->aside);
     if (exchanged < 0) return store_fail_errno(store, "cannot replace", r->name, err);
     snprintf(r->old, sizeof r->old, "%s", exchanged ? r->tmp : r->aside);
     return DCP_OK;

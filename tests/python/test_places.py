@@ -125,6 +125,19 @@ class Test(unittest.TestCase):
             with self.subTest(path):
                 self.assertIn(said, self.said_of(path))
 
+    def test_a_folder_that_is_made_during_a_save(self):
+        """It has the step's name, but none of a step's files: the save fails, and the folder stays."""
+        mine = self.dir / "run/step-00000005/mine"
+        for replace in (False, True):
+            with self.subTest(replace=replace), libdcp.Store(self.dir / "run", replace=replace) as store:
+                store.save(4, self.state)
+                with self.assertRaisesRegex(libdcp.Error, "step-00000005") as caught:
+                    store.save(5, self.state, progress=lambda *_: None if mine.exists() else touch(mine, b"mine"))
+                self.assertEqual(caught.exception.status, libdcp.Status.STATE)
+                self.assertEqual((mine.read_bytes(), store.steps()), (b"mine", [4]))
+                mine.unlink()
+                mine.parent.rmdir()
+
     def test_a_pipe(self):
         os.mkfifo("pipe")
         for call in (lambda: libdcp.load("pipe", self.state), lambda: libdcp.Checkpoint("pipe")):
