@@ -140,7 +140,7 @@ static bool has_handed_over(const launcher_job *job) {
  * requeued, and by their reports if they were to stop. */
 static bool leaves_request(const launcher_start *start) {
     if (start->end_request < RANKS_END_STOP) return false;
-    if (start->status == PROGRAM_USAGE) return start->ranks_before > 0;
+    if (start->status == PROGRAM_USAGE) return start->is_planned;
     if (start->status != PROGRAM_STOPPED) return false;
     return start->end_request == RANKS_END_REQUEUE ? start->handed_over
                                                    : has_handed_over(&start->job);

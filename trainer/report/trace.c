@@ -178,9 +178,12 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
     const int status = report_trace_check(path, err);
     if (status != DCP_OK) return status;
     t->file = fopen(path, "we");
-    if (!t->file)
-        return core_fail(err, program_path_is_wrong(errno) ? DCP_ERR_ARG : DCP_ERR_IO,
-                         "--trace: cannot write %s: %s", path, strerror(errno));
+    if (!t->file) {
+        const int code = errno;
+        const bool is_wrong = program_path_is_wrong(code) || code == EINVAL || code == ENXIO;
+        return core_fail(err, is_wrong ? DCP_ERR_ARG : DCP_ERR_IO, "--trace: cannot write %s: %s",
+                         path, strerror(code));
+    }
     fputs(head, t->file);
     t->is_empty = true;
     for (int r = 0; r < t->world; r++) name_rank(t, r);

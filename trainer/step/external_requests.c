@@ -82,7 +82,8 @@ static int own_end(void) {
 }
 
 step_requests step_requests_collect(MPI_Comm comm) {
-    uint64_t asked[] = {(uint64_t)own_end(), (uint64_t)atomic_exchange(&asked_to_save, 0),
+    const uint64_t end = (uint64_t)own_end(); /* first: the board gets the number of hosts before */
+    uint64_t asked[] = {end, (uint64_t)atomic_exchange(&asked_to_save, 0),
                         ranks_board_saves_requested(), ranks_board_hosts_dropped()};
     MPI_Allreduce(MPI_IN_PLACE, asked, 4, MPI_UINT64_T, MPI_MAX, comm);
     return (step_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
