@@ -155,7 +155,7 @@ def _of_kind(hint: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
     new.update(made)
     for name in _words.mirrored_by(hint):  # the copy has the attributes of the old items
         if name in made:
-            _words.set_attribute(new, name, made[name])
+            _words.set_attribute(new, name, new[name] if name in new else made[name])  # update() may convert values
         else:
             _words.drop_attribute(new, name)
     _words.drop_cached(new)

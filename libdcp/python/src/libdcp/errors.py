@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+log = logging.getLogger("libdcp")
 T = TypeVar("T")
 
 
@@ -99,6 +101,8 @@ def call_all(functions: Iterable[Callable[[], object]], goes_on: bool) -> None:
         except BaseException as e:
             if not goes_on:
                 raise
+            if failure is not None:
+                log.error("another function of the program has failed, too: %r", e)
             failure = failure or e
     if failure is not None:
         try:

@@ -127,7 +127,7 @@ class Loader:
     order in which rank r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number
     of those first samples that are its own.
 
-    Other states are refused.
+    Other states are refused. The loader's ``state_dict()`` and ``load_state_dict()`` must not need other ranks.
 
     Args:
         loader: an object with ``state_dict()``, which a checkpoint must be able to represent, and

@@ -375,8 +375,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         _log.info(f"Saved the model as the Hugging Face folder {out}.")
 
     def _exports_to(self, step: int) -> str:
-        """torchtitan's path for a step. From step 10,000,000 on, libdcp uses the same path, so an exported folder would
-        count as a step and might replace one: then "-hf" is appended to the path."""
+        """torchtitan's path for a step. From step 10,000,000 on, libdcp uses the same path, so an exported folder might
+        replace a step: then "-hf" is appended to the path."""
         path = os.path.join(self.folder, f"step-{step}")
         return f"{path}-hf" if os.path.basename(path) == os.path.basename(store.step_path("", step)) else path
 
