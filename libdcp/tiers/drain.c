@@ -2,9 +2,10 @@
  * writes some parts of 4 MiB while it reads others. In layout sharded, each rank reads the files of
  * which it is the reader, usually the files that it wrote; in layout global, it reads its share of
  * the file. Before the step is published, the written tensors are checked against the checksums of
- * the step that was read. The caller's thread opens the step and plans the save, because that calls
- * HDF5. Everything else is done by a thread, over the filled store's communicator. The step that is
- * read is pinned, so `keep` does not remove it. */
+ * the step that was read. The thread that waits for the save opens the step and plans the save into
+ * the other store, because that calls HDF5. Everything else is done by a thread of the filling,
+ * over the filled store's communicator. The step that is read is pinned, so `keep` does not remove
+ * it. */
 #include "tiers/drain.h"
 
 #include <assert.h>
@@ -150,14 +151,14 @@ static void free_drain(tiers_drain *d) {
     free(d);
 }
 
-static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, tiers_drain **out,
-                      dcp_error *err) {
+static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, uint64_t step,
+                      tiers_drain **out, dcp_error *err) {
     char path[PATH_MAX];
     const char *about = tiers->given.about_json;
     tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     core_task_init(&d->task, fill, d);
-    int status = format_name_path(from->store->dir, "", from->step, path, err);
+    int status = format_name_path(from->store->dir, "", step, path, err);
     if (status) return status;
     d->path = strdup(path);
     d->about = about ? strdup(about) : NULL;
@@ -166,7 +167,7 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     d->comm = to->comm ? to->comm : tiers->comm;
     d->to = to->store;
     d->from = from->store;
-    d->step = from->step;
+    d->step = step;
     d->options =
         (dcp_save_options){.size = sizeof(dcp_save_options),
                            .layout = to->given.is_private ? DCP_LAYOUT_SHARDED : to->given.layout,
@@ -177,15 +178,16 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     return DCP_OK;
 }
 
-void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, bool is_own_thread) {
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, uint64_t step,
+                       bool is_own_thread) {
     tiers_drain *d = NULL;
     dcp_error err;
-    int status =
-        comm_agree(to->comm ? to->comm : tiers->comm, make_drain(tiers, to, from, &d, &err), &err);
+    int status = comm_agree(to->comm ? to->comm : tiers->comm,
+                            make_drain(tiers, to, from, step, &d, &err), &err);
     if (status) {
         free_drain(d);
-        tiers_record_save(to, from->step, status);
-        tiers_warn(tiers, to, from->step, &err);
+        tiers_record_save(to, step, status);
+        tiers_warn(tiers, to, step, &err);
         return;
     }
     assert(!to->drain);

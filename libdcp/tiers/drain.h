@@ -24,11 +24,12 @@ typedef struct tiers_drain {
     core_task task; /* cancelled if the step is no longer needed */
 } tiers_drain;
 
-/* Collective: starts to fill `to` from the last step of `from`. If there can be no thread, `to` is
+/* Collective: starts to fill `to` from a step of `from`. If there can be no thread, `to` is
  * filled before this returns. But if only the thread that uses the list can fill `to`, and the
  * caller is another one (!is_own_thread), tiers_drain_finish fills it. Failures are recorded and
  * logged. */
-void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, bool is_own_thread);
+void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, uint64_t step,
+                       bool is_own_thread);
 /* Cancels the filling if its step is abandoned, without waiting. A call on one rank is enough to
  * end it on all ranks. */
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t);

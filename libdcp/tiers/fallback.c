@@ -418,6 +418,7 @@ static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
     status = comm_agree(l->tiers->comm, status, err);
     if (!status) status = list_wanted(l, &c, err);
     if (!status) status = try_all(l, &c, step, err);
+    if (l->tiers->flight) tiers_answer_as_before(l->tiers); /* a thread may end it from now on */
     free(c.list);
     return status;
 }

@@ -1,7 +1,8 @@
 /* Decides which store gets a save, and when the others are filled. All ranks make the same
  * decisions, from values that all of them know and from one all-reduce about which stores are still
- * being filled. Other stores are filled from a save after the caller has waited for it, so the
- * caller's thread changes a store only while no save into it is in flight. */
+ * being filled. Other stores are filled from a save after it was waited for, by the thread that
+ * uses the list or by another one (dcp_tiers_wait_in_thread), so a store is changed only while no
+ * save into it is in flight. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,8 @@ int dcp_tiers_is_filled(dcp_tiers *tiers) {
 static void fill_waiting(dcp_tiers *tiers, tier *t, bool is_own_thread) {
     uint64_t is_past = tiers_is_abandoned(tiers, tiers->flight_step);
     comm_allreduce(t->comm ? t->comm : tiers->comm, &is_past, 1, DCP_REDUCE_MAX, NULL);
-    if (!is_past) tiers_drain_start(tiers, t, tiers->flight_tier, is_own_thread);
+    if (!is_past)
+        tiers_drain_start(tiers, t, tiers->flight_tier, tiers->flight_step, is_own_thread);
     t->waiting = false;
 }
 

@@ -81,9 +81,10 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
  * caller. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);
 
-/* Functions for what the list knows about its stores. Only the caller's thread uses this knowledge,
- * so none of these functions waits. A store itself is changed only while no thread works on it
- * (tiers_update_store). */
+/* Functions for what the list knows about its stores. Only one thread at a time uses this
+ * knowledge, the one that uses the list or the one in dcp_tiers_wait_in_thread, so none of these
+ * functions waits. A store itself is changed only while no thread works on it (tiers_update_store).
+ */
 
 /* Returns the tier as it is, or as it was when the save in flight began, if only that is the same
  * on all ranks. For calls that are not collective. */

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import libdcp
 import libdcp.hf
-from libdcp import _directory, _tiers
+from libdcp import _directory, _groups, _tiers
 from test_forks import end_of_child
 
 
@@ -354,6 +354,21 @@ def futures_of_list(group, directory):
         if group.rank() == 0:
             second.wait()  # the others never do
     return bytes_saved > 0, due, published
+
+
+def without_threads(group, directory):
+    """Saves in the background by a group that only one thread can use. The program ends without a close: a wait fills the
+    stores of a list, too."""
+    state = {"w": np.full(3, 1.0)}
+    with mock.patch.object(_groups.TorchGroup, "threads", False):
+        for places in (directory / "alone", [libdcp.Tier(directory / "fast"), libdcp.Tier(directory / "slow")]):
+            store = libdcp.Store(places, group=group, on_published=lambda *_: None)
+            store.save_async(1, state).wait()
+            filled = list(_directory.steps(directory / "slow")) if isinstance(places, list) else []
+            saving = store.save_async(2, state, copy=False)
+            store.close()
+            saving.result(timeout=0)
+    return filled
 
 
 def fulfilled(condition):

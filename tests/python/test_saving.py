@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 import libdcp
-from libdcp import State
+from libdcp import State, _tiers
 from libdcp._options import Failures
 from libdcp.saving import Worker
 
@@ -120,6 +120,46 @@ class Test(unittest.TestCase):
             saving.result(timeout=0)
         flight.end.set()
         self.assertEqual(saving.result(timeout=LIMIT_S).bytes, 0)
+
+    def test_a_list_is_closed_while_another_thread_ends_its_save(self):
+        """The close waits for that thread, which still uses the list."""
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-saving-")
+        self.addCleanup(scratch.cleanup)
+        store, gate, ends, passed = libdcp.Store([libdcp.Tier(scratch.name)]), *(threading.Event() for _ in range(3))
+        closing = threading.Thread(target=store.close)
+        early = []
+        end, close, has_ended = _tiers.Tiers.end_background, _tiers.Tiers.close, libdcp.Saving._has_ended
+
+        def slow_end(*given):
+            ends.set()
+            gate.wait()
+            return end(*given)
+
+        def noted_close(tiers):
+            early.append(not gate.is_set())
+            gate.set()
+            close(tiers)
+
+        def has_ended_in_turn(saving):
+            """The closing thread finds the save ended just before the other one begins to end it."""
+            found = has_ended(saving)
+            if found and threading.current_thread() is closing:
+                passed.set()
+                ends.wait()
+            elif found:
+                passed.wait()
+            return found
+        with mock.patch.object(_tiers.Tiers, "end_background", slow_end), \
+                mock.patch.object(_tiers.Tiers, "close", noted_close), \
+                mock.patch.object(libdcp.Saving, "_has_ended", has_ended_in_turn):
+            saving = store.save_async(1, {"w": np.ones(3)})
+            saving._told = True  # as if a call had waited, and Ctrl-C had interrupted it
+            closing.start()
+            ends.wait()
+            closing.join(0.2)  # a close that does not wait ends within this time
+            gate.set()
+            closing.join()
+        self.assertEqual(early, [False])
 
     def test_a_state_closed_in_flight(self):
         state, flight = State({"x": np.ones(1)}), Flight()

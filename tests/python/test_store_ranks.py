@@ -120,6 +120,9 @@ class Test(unittest.TestCase):
             self.assertEqual((has_bytes, due), (True, [True, True]))
             self.assertEqual(set(published), folders)
 
+    def test_background_saves_of_a_group_without_threads(self):
+        self.assertEqual(pool.results(store_ranks.without_threads, [(self.dir,)] * 2), [[1]] * 2)
+
     def test_paths_that_differ_are_reported(self):
         given = [(self.dir / name,) for name in ("a", "a", "b")]
         found = pool.results(store_ranks.warnings_of_paths, given)

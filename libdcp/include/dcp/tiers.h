@@ -168,7 +168,8 @@ DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
 /* Returns 0 while threads of this rank fill stores, 1 if no thread does: then a process may exit
  * without dcp_tiers_close, and each store has the steps that it was being filled with, unless the
- * filling failed. Not collective. DCP_ERR_ARG: tiers is NULL. */
+ * filling failed, or dcp_tiers_wait_in_thread has left it to the thread that uses the list. Not
+ * collective. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_filled(dcp_tiers *tiers);
 
 /* Waits for the save in flight, then begins to fill the other stores that are due, which continues
@@ -180,7 +181,7 @@ DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err)
  * use the list on other ranks, as long as every rank has a thread that calls it. These calls may
  * begin at different times. So that the ranks agree all the same, dcp_tiers_is_due and
  * dcp_tiers_has continue to answer as if the save were still in flight, until the next call of
- * dcp_tiers_save_async, dcp_tiers_save, dcp_tiers_load or dcp_tiers_load_step.
+ * dcp_tiers_save_async, dcp_tiers_save, dcp_tiers_wait, dcp_tiers_load or dcp_tiers_load_step.
  *
  *   store  receives the store that got the step, by its place in the list, or the number of stores
  *          if none did; may be NULL
@@ -188,7 +189,8 @@ DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err)
  * While it runs, other threads may call only these two functions and, until the save has ended
  * (dcp_tiers_is_done), dcp_tiers_is_done and dcp_tiers_fence_within. It calls HDF5. Some stores can
  * be filled only by the thread that uses the list, which does so in its next save or in the close:
- * the list's first store, whose last save has failed, and stores whose engine calls MPI-IO. */
+ * the list's first store, if its last save has failed; stores whose engine calls MPI-IO; and all
+ * stores if `comm` cannot be duplicated. */
 DCP_API int dcp_tiers_wait_in_thread(dcp_tiers *tiers, size_t *store, dcp_report *report,
                                      dcp_error *err);
 

@@ -124,9 +124,13 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 class _Flight:
-    def __init__(self, comm: Comm, handle: c.c_void_p) -> None:
+    def __init__(self, comm: Comm, handle: c.c_void_p, folder: str) -> None:
         self._comm = comm
         self._handle = handle
+        self._folder = folder
+
+    def folders(self) -> list[str]:
+        return [self._folder]
 
     def fence(self) -> None:
         while not lib.save_fence_within(self._handle, _signals.ASK_S) and _signals.pending() is None:
@@ -177,8 +181,6 @@ class Directory:
         """The folders of a step that was saved."""
         return [step_path(self.path, step)]
 
-    folders_of_background = folders
-
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)
@@ -197,7 +199,7 @@ class Directory:
             prepared.failures.follow_cancel(options)
         prepared.call(lib.save_async, self._handle, step, prepared.handle, prepared.text,
                       options, handle)
-        return _Flight(self._comm, handle)
+        return _Flight(self._comm, handle, step_path(self.path, step))
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
         """Loads a step.

@@ -101,6 +101,7 @@ class _Flight:
         self._tiers = tiers
         self._step = step
         self._failures = failures
+        self._saved_into: list[int] = []
 
     def fence(self) -> None:
         with self._tiers.inside() if self.progress() < 0 else contextlib.nullcontext():
@@ -114,13 +115,14 @@ class _Flight:
         self._failures.is_cancelled = True
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        self._tiers.end_background(self._step, self.progress() < 0, report)
+        self._saved_into = self._tiers.end_background(self._step, self.progress() < 0, report)
+
+    def folders(self) -> list[str]:
+        return [self._tiers.folder_of(i, self._step) for i in self._saved_into]
 
 
 class Tiers:
     """See :class:`libdcp.Store`."""
-
-    ends_alone = True  # a thread waits for a background save, so no caller has to
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool,
                  on_filled: Callable[[int, str], None], inside: Inside) -> None:
@@ -131,6 +133,7 @@ class Tiers:
             inside: returns a context for calls of the library; meanwhile, signal handlers cannot use the list.
         """
         self._comm = comm
+        self.ends_alone = comm.threads  # a thread waits for a background save, so no caller has to
         self.inside = inside
 
         def check() -> None:
@@ -143,7 +146,6 @@ class Tiers:
         self.handle = c.c_void_p()
         self._on_filled = on_filled
         self._ending = _locks.lock()  # held while a save is being ended, which begins to fill stores
-        self._saved_into: list[int] = []  # the stores that got the last background save
         self._filled = _capi.FILLED(self._note_filled)  # kept alive
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      on_filled=self._filled, loads_only=True)
@@ -163,20 +165,16 @@ class Tiers:
 
     def _note_filled(self, _ctx: Any, i: int, step: int, _begin: float, _end: float) -> None:
         if lib.tiers_has(self.handle, i, step):
-            self._on_filled(step, self._folder_of(i, step))
+            self._on_filled(step, self.folder_of(i, step))
 
     def folders(self, step: int) -> list[str]:
         """The folders of a step that was saved."""
-        return [self._folder_of(i, step) for i in self._holders(step)]
+        return [self.folder_of(i, step) for i in self._holders(step)]
 
     def _holders(self, step: int) -> list[int]:
         return [i for i in range(self._n) if lib.tiers_has(self.handle, i, step)]
 
-    def folders_of_background(self, step: int) -> list[str]:
-        """The folders of the step that the last background save has saved; called when it has ended."""
-        return [self._folder_of(i, step) for i in self._saved_into]
-
-    def _folder_of(self, i: int, step: int) -> str:
+    def folder_of(self, i: int, step: int) -> str:
         given = self._given[i]
         path = os.fsdecode(given.path)
         return step_path(_paths.anchored(_filled_in(path, self._comm.rank) if given.private else path, self._folder), step)
@@ -193,24 +191,24 @@ class Tiers:
                       options)
         return _Flight(self, step, prepared.failures)
 
-    def end_background(self, step: int, is_left: bool, report: _capi.ReportStruct) -> None:
-        """Waits for the end of the background save of a step, and begins to fill the stores that wait for it.
+    def end_background(self, step: int, is_left: bool, report: _capi.ReportStruct) -> list[int]:
+        """Waits for the end of the background save of a step, and begins to fill the stores that wait for it. Returns
+        the stores that got the step.
 
         Args:
-            is_left: nobody does the save before this call, which must be made on all ranks. Otherwise any thread can
-                make it at any time.
+            is_left: nobody does the save before this call. Then, or if only one thread can use the group, the call must
+                be made on all ranks. Otherwise any thread can make it at any time.
         """
+        is_left = is_left or not self.ends_alone
         is_main = threading.current_thread() is threading.main_thread()  # in which signal handlers run
         store = c.c_size_t()
-        self._saved_into = []
         try:
             with self._ending, self.inside() if is_left or is_main else contextlib.nullcontext():
                 if is_left:
                     lib.tiers_wait(self.handle, report)
-                    self._saved_into = self._holders(step)
-                else:
-                    lib.tiers_wait_in_thread(self.handle, store, report)
-                    self._saved_into = [store.value] if store.value < self._n else []
+                    return self._holders(step)
+                lib.tiers_wait_in_thread(self.handle, store, report)
+                return [store.value] if store.value < self._n else []
         except Error as e:
             raise self._comm.cause(e) from None
 

@@ -30,6 +30,8 @@ class Flight(Protocol):
     def cancel(self) -> None: ...
     def wait(self, report: _capi.ReportStruct) -> None:
         """Waits for the end of the save, and frees it."""
+    def folders(self) -> list[str]:
+        """Once the save has ended: the folders of the step."""
 
 
 class _Beginning:
@@ -200,8 +202,10 @@ class Saving(concurrent.futures.Future[Report]):
         state.hold()
         if flight:
             self._begun.set(flight)
-        if not flight or flight.progress() >= 0:  # otherwise nobody does it until somebody waits
+        if not flight or flight.progress() >= 0:
             self._start()
+        else:
+            self._ends_alone = False  # nobody does the save until somebody waits
         _in_flight.add(self)
 
     def _start(self) -> None:
@@ -330,6 +334,11 @@ class Saving(concurrent.futures.Future[Report]):
     def has_failed(self) -> bool:
         return self.done() and super().exception() is not None
 
+    @property
+    def folders(self) -> list[str]:
+        """The folders of the saved step."""
+        return self._begun.result().folders()
+
     def settle(self) -> None:
         """Called before the store continues: raises a failure that was not reported yet."""
         if self._told:
@@ -386,13 +395,13 @@ class Saving(concurrent.futures.Future[Report]):
                 self.cancel()  # a call of the store that must end soon waits for this save
             time.sleep(0.001)
         if self._freed:
-            self.refuse_interrupted()
+            self._await_end()
             return
         with _signals.Shield():  # otherwise a signal could arrive between the end and its report
             report = _capi.ReportStruct()
             with self._turn(), self._hold_ending():
                 if self._freed:
-                    self.refuse_interrupted()
+                    self._await_end()
                     return
                 failure = self._end(report)
             self._close_quietly()  # outside of the lock, which a fence may acquire once its thread has the store
@@ -400,6 +409,12 @@ class Saving(concurrent.futures.Future[Report]):
                 self.set_result(_options.report_of(report))
             else:
                 self.set_exception(failure)
+
+    def _await_end(self) -> None:
+        """Returns once the thread that ends the save no longer uses the store."""
+        self.refuse_interrupted()
+        with self._alive:
+            pass
 
     @contextlib.contextmanager
     def _hold_ending(self) -> Iterator[None]:

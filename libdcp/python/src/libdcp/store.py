@@ -202,7 +202,7 @@ class Store:
         """Called when an asynchronous save has ended."""
         try:
             if not saving.has_failed:
-                self._note_published(step, self._backend.folders_of_background(step))
+                self._note_published(step, saving.folders)
             self._report_quietly()
         finally:
             self._calling.discard(saving)
@@ -435,7 +435,8 @@ class Store:
 
     def is_due(self, step: int) -> bool:
         """Returns true if a save of the step would be stored: always for a directory; for a list, if a store is due.
-        Not collective, and the same on all ranks."""
+        Not collective, and the same on all ranks: until the next save or load, a background save counts as one that has
+        not ended."""
         self._check_open()
         number = _checked.step(step)
         if isinstance(self._backend, Directory):
