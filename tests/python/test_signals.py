@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 
 import libdcp
-from libdcp import _options, _signals
+from libdcp import _directory, _options, _signals, _tiers
 
 LIMIT_S = 200
 ROUNDS = 60
@@ -162,6 +162,13 @@ class Test(unittest.TestCase):
         for call in ("save", "close", "fence"):
             with self.subTest(call):
                 done = subprocess.run([sys.executable, __file__, "closing", f"{self.dir}/{call}", call], env=environment,
+                                      timeout=LIMIT_S, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+
+    def test_a_handler_that_closes_the_store_while_the_save_is_looked_at(self):
+        for is_list in (False, True):
+            with self.subTest(is_list=is_list):
+                done = subprocess.run([sys.executable, __file__, "looking", f"{self.dir}/{is_list}", str(int(is_list))],
                                       timeout=LIMIT_S, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr[-3000:])
 
@@ -526,6 +533,33 @@ def closing(directory, call):
     assert libdcp.steps(f"{directory}/0") == [1]
 
 
+def looking(directory, is_list):
+    """The handler comes when the main thread, which looks whether the save has ended, finds that it has; the worker's
+    thread looks only afterwards."""
+    faulthandler.dump_traceback_later(LIMIT_S / 10, exit=True)
+    come = threading.Event()
+
+    def handler(*_signal):
+        come.set()
+        store.close()
+    signal.signal(signal.SIGTERM, handler)
+    store = libdcp.Store([libdcp.Tier(directory)] if is_list == "1" else directory)
+    flights = _tiers if is_list == "1" else _directory
+    progress = flights._Flight.progress
+
+    def looked(flight):
+        if threading.current_thread() is not threading.main_thread():
+            return progress(flight) if come.is_set() else 0
+        found = progress(flight)
+        if found == 1 and not come.is_set() and sys._getframe(1).f_code.co_name == "_has_ended":
+            signal.raise_signal(signal.SIGTERM)
+        return found
+    with mock.patch.object(flights._Flight, "progress", looked):
+        saving = store.save_async(1, {"w": np.ones(1000)})
+        saving.wait()
+    assert come.is_set() and libdcp.steps(directory) == [1]
+
+
 def rounds(directory, seed, layout):
     """Signals at random moments of random calls, in a separate process, so that a hang ends only that process."""
     chance, come = random.Random(seed), []
@@ -600,7 +634,7 @@ def rounds(directory, seed, layout):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rounds"]:
         rounds(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-    elif sys.argv[1:2] == ["closing"]:
-        closing(*sys.argv[2:])
+    elif sys.argv[1:2] in (["closing"], ["looking"]):
+        {"closing": closing, "looking": looking}[sys.argv[1]](*sys.argv[2:])
     else:
         unittest.main()

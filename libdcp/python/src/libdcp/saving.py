@@ -195,7 +195,8 @@ class Saving(concurrent.futures.Future[Report]):
         # A signal handler may run while its own thread holds one of these locks.
         self._ending = _locks.lock()  # held by the thread that waits for the end, or at the fence
         self._alive = _locks.lock()  # held while the flight is used, since the end frees it
-        self._freed = False  # the flight
+        self._freed = False  # the flight, or it is being freed
+        self._is_over = False  # the flight has been freed
         self._finisher = 0  # the thread that frees the flight
         self._told = False
         self.set_running_or_notify_cancel()
@@ -235,7 +236,7 @@ class Saving(concurrent.futures.Future[Report]):
         """A context for code that uses the flight. Inside it, this thread has the store, unless another thread makes
         and ends the save, or the flight has been freed. A thread that has the store may wait for a save that the worker
         has yet to begin, so the worker's thread never waits for the store."""
-        with self._alive:
+        with self._use():
             is_free = not self._is_alive() or self._ends_alone and not self._is_left()
         return contextlib.nullcontext() if is_free else self._hold()
 
@@ -288,7 +289,7 @@ class Saving(concurrent.futures.Future[Report]):
     def cancel(self) -> bool:
         """Requests that the save be given up, on all ranks. Returns False, since that may come too late: :meth:`wait`
         reports the outcome."""
-        with self._alive:
+        with self._use():
             if self._is_alive():
                 self._begun.result().cancel()
         return False
@@ -363,7 +364,7 @@ class Saving(concurrent.futures.Future[Report]):
         while not self._has_ended():
             time.sleep(nap)
             nap = min(2 * nap, 0.1)  # each check takes the interpreter from other computation
-        with self._alive:
+        with self._use():
             self._ends_alone = self._ends_alone and not (self._is_alive() and self._is_left())
         if not self._ends_alone:
             return
@@ -384,8 +385,21 @@ class Saving(concurrent.futures.Future[Report]):
             self._begun.set(flight, failure)
 
     def _has_ended(self) -> bool:
-        with self._alive:
+        with self._use():
             return not self._is_alive() or self._begun.result().progress() != 0
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[None]:
+        """Holds ``_alive``, unless the flight is freed. A signal handler may free it, and wait for this thread, when it
+        has interrupted code that holds the lock."""
+        is_held = False
+        while not self._freed and not is_held:
+            is_held = self._alive.acquire(timeout=_signals.ASK_S)
+        try:
+            yield
+        finally:
+            if is_held:
+                self._alive.release()
 
     def _finish(self) -> None:
         """The first caller waits for the end and completes the future, outside of the locks, since the future's
@@ -413,20 +427,24 @@ class Saving(concurrent.futures.Future[Report]):
     def _await_end(self) -> None:
         """Returns once the thread that ends the save no longer uses the store."""
         self.refuse_interrupted()
-        with self._alive:
-            pass
+        while not self._is_over and self._worker.is_of_this_process:
+            time.sleep(0.001)
 
     @contextlib.contextmanager
     def _hold_ending(self) -> Iterator[None]:
-        """Holds ``_ending``, unless another thread ends the save meanwhile. That may be a signal handler which waits for
-        this thread, and has interrupted the fence that holds the lock."""
+        """Holds ``_ending`` and ``_alive``, unless another thread ends the save meanwhile. That may be a signal handler
+        which waits for this thread, and has interrupted code that holds one of these locks."""
         is_held = False
         while not self._freed and not is_held:
-            is_held = self._ending.acquire(timeout=_signals.ASK_S)
+            if self._ending.acquire(timeout=_signals.ASK_S):
+                is_held = self._alive.acquire(timeout=_signals.ASK_S)
+                if not is_held:
+                    self._ending.release()
         try:
             yield
         finally:
             if is_held:
+                self._alive.release()
                 self._ending.release()
 
     def _close_quietly(self) -> None:
@@ -447,6 +465,7 @@ class Saving(concurrent.futures.Future[Report]):
                 self._begun.result().wait(report)
             except BaseException as e:
                 failure = e
+            self._is_over = True
         _in_flight.discard(self)
         self._saved.release()
         if self._owns_saved:
