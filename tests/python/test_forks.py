@@ -147,7 +147,7 @@ class Test(unittest.TestCase):
         def stop(*_signal):
             raise SystemExit(7)
         self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
-        for kind in ("on_published", "thread"):
+        for kind in ("on_published", "on_published by the worker", "thread"):
             with self.subTest(kind), tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
                 ours, theirs = fork.Pipe()
                 child = fork.Process(target=lambda: (theirs.send(0), time.sleep(CALL_S)))
@@ -160,9 +160,12 @@ class Test(unittest.TestCase):
                     beside = threading.Thread(target=start)
                     beside.start()
                     beside.join()
-                on_published, progress = (start, None) if kind == "on_published" else (None, start_beside)
+                on_published, progress = (None, start_beside) if kind == "thread" else (start, None)
                 with libdcp.Store([libdcp.Tier(directory)], on_published=on_published) as store:
-                    store.save_async(1, {"w": np.ones(3)}).wait()
+                    saving = store.save_async(1, {"w": np.ones(3)})
+                    while kind == "on_published by the worker" and not ours.poll(0.01):
+                        pass
+                    saving.wait()
                     store.save(2, {"w": np.zeros(3)}, progress=progress)
                     self.assertTrue(ours.poll(LIMIT_S))
                     child.terminate()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import concurrent.futures
+import concurrent.futures.thread
 import contextlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from . import _capi, _locks, _options, _signals
 from ._options import Report
@@ -19,6 +19,7 @@ from ._state import State
 from .errors import Error, Status
 
 log = logging.getLogger("libdcp")
+_WORKERS = "libdcp-saving"  # the names of workers' threads begin like this
 
 
 class Flight(Protocol):
@@ -103,7 +104,7 @@ class Worker:
                 log.exception("the thread of an asynchronous save has failed")
         with turn:
             try:
-                self._threads = self._threads or concurrent.futures.ThreadPoolExecutor(1, "libdcp-saving")
+                self._threads = self._threads or concurrent.futures.ThreadPoolExecutor(1, _WORKERS)
                 self._threads.submit(run)
             except RuntimeError:
                 left.append(True)
@@ -114,6 +115,17 @@ class Worker:
         threads, self._threads = self._threads, None
         if threads and self.is_of_this_process:
             threads.shutdown(wait=self._thread != threading.get_ident())
+
+
+def _forget_workers() -> None:
+    """In a child of fork. If a worker's thread has forked it, in on_published, that thread would otherwise wait for
+    itself at the child's end, which is an error: the pool ends its threads then."""
+    queues: Any = getattr(concurrent.futures.thread, "_threads_queues", {})
+    for thread in [thread for thread in queues if thread.name.startswith(_WORKERS)]:
+        del queues[thread]
+
+
+os.register_at_fork(after_in_child=_forget_workers)
 
 
 class _InFlight:
