@@ -13,7 +13,7 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 python=$dir/environment/bin/python
-[ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
+"$python" -m pip --version >/dev/null 2>&1 || "${PYTHON:-python3}" -m venv --clear "$dir/environment"
 "$python" -m pip install --quiet numpy h5py torch mypy transformers accelerate safetensors scikit-learn 'ray[train]' \
     'torchtitan==0.3.*' hypothesis torchdata peft lightning tensorboard wandb nbconvert ipykernel matplotlib
 "$python" -m pip install --quiet --no-deps --only-binary=:all: 'megatron-core==0.16.*' ||
