@@ -164,7 +164,7 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     d->about = about ? strdup(about) : NULL;
     d->data = calloc(1, sizeof *d->data);
     if (!d->data || !d->path || (about && !d->about)) return core_fail_memory(err, sizeof path);
-    d->comm = to->comm ? to->comm : tiers->comm;
+    d->comm = tiers_comm_of(tiers, to);
     d->to = to->store;
     d->from = from->store;
     d->step = step;
@@ -182,8 +182,8 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from, uint64_t st
                        bool is_own_thread) {
     tiers_drain *d = NULL;
     dcp_error err;
-    int status = comm_agree(to->comm ? to->comm : tiers->comm,
-                            make_drain(tiers, to, from, step, &d, &err), &err);
+    int status =
+        comm_agree(tiers_comm_of(tiers, to), make_drain(tiers, to, from, step, &d, &err), &err);
     if (status) {
         free_drain(d);
         tiers_record_save(to, step, status);

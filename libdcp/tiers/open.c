@@ -72,7 +72,7 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .keep_metric = t->given.keep_metric};
     int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
     if (status) return status;
-    return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
+    return dcp_store_open(tiers_comm_of(tiers, t), t->path, &store, &t->store, err);
 }
 
 static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,

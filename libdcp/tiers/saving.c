@@ -61,7 +61,7 @@ int dcp_tiers_is_filled(dcp_tiers *tiers) {
  * others may learn of that only after this call. */
 static void fill_waiting(dcp_tiers *tiers, tier *t, bool is_own_thread) {
     uint64_t is_past = tiers_is_abandoned(tiers, tiers->flight_step);
-    comm_allreduce(t->comm ? t->comm : tiers->comm, &is_past, 1, DCP_REDUCE_MAX, NULL);
+    comm_allreduce(tiers_comm_of(tiers, t), &is_past, 1, DCP_REDUCE_MAX, NULL);
     if (!is_past)
         tiers_drain_start(tiers, t, tiers->flight_tier, tiers->flight_step, is_own_thread);
     t->waiting = false;

@@ -58,6 +58,11 @@ struct dcp_tiers {
     dcp_save_options given; /* of the save in flight; about_json is a copy */
 };
 
+/* The store's own communicator or, if it has none, the list's. */
+static inline dcp_comm *tiers_comm_of(const dcp_tiers *tiers, const tier *t) {
+    return t->comm ? t->comm : tiers->comm;
+}
+
 /* Replaces {rank}, {host} and {env:NAME} in the path; *out is malloc'd. DCP_ERR_ARG: the path has
  * other braces, names a variable that is not set, or is a shared store's path with braces. */
 int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err);
