@@ -469,15 +469,15 @@ class Saving(concurrent.futures.Future[Report]):
                 log.error("the store of an asynchronous save could not be closed: %s", e)
 
     def _end(self, report: _capi.ReportStruct) -> BaseException | None:
+        """Called by the thread that holds ``_ending`` and ``_alive``."""
         failure = None
-        with self._alive:
-            self._finisher = threading.get_ident()
-            self._freed = True
-            try:
-                self._begun.result().wait(report)
-            except BaseException as e:
-                failure = e
-            self._is_over = True
+        self._finisher = threading.get_ident()
+        self._freed = True
+        try:
+            self._begun.result().wait(report)
+        except BaseException as e:
+            failure = e
+        self._is_over = True
         _in_flight.discard(self)
         self._saved.release()
         if self._owns_saved:
