@@ -89,6 +89,10 @@ bool program_path_is_wrong(int code) {
     return false;
 }
 
+bool program_output_is_wrong(int code) {
+    return program_path_is_wrong(code) || code == EINVAL || code == ENXIO;
+}
+
 int program_fail_errno(const char *what, const char *path) {
     int code = errno;
     if (code == ENOENT) return program_refuse("%s %s: no such file or folder", what, path);

@@ -36,6 +36,10 @@ int program_no_memory(void);
 /* Returns true if a call has failed with this errno because of the path that it was given. After
  * other errors, such as those of a disk or a server, the same path may work later. */
 bool program_path_is_wrong(int code);
+/* Returns true if a file could not be opened or written because of its path. Unlike
+ * program_path_is_wrong, also if the path is that of another kind of file, such as a FIFO that
+ * nobody reads. */
+bool program_output_is_wrong(int code);
 /* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE if the path is
  * unsuitable: for example, it does not exist, or it exists already. Otherwise returns
  * PROGRAM_FAILED. */

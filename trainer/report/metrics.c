@@ -26,9 +26,8 @@ enum { RUN_BYTES = 17, LOCK_TRIES = 200, OPEN_TRIES = 100 };
  * DCP_ERR_IO. */
 static int report_file_fail(const char *path, const char *what, dcp_error *err) {
     const int code = errno;
-    const bool is_wrong = program_path_is_wrong(code) || code == EINVAL || code == ENXIO;
-    return core_fail(err, is_wrong ? DCP_ERR_ARG : DCP_ERR_IO, "metrics: %s %s: %s", what, path,
-                     strerror(code));
+    return core_fail(err, program_output_is_wrong(code) ? DCP_ERR_ARG : DCP_ERR_IO,
+                     "metrics: %s %s: %s", what, path, strerror(code));
 }
 
 /* Checks the first bytes. Zeros are accepted, because a crash of the machine may leave them. */

@@ -180,9 +180,8 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
     t->file = fopen(path, "we");
     if (!t->file) {
         const int code = errno;
-        const bool is_wrong = program_path_is_wrong(code) || code == EINVAL || code == ENXIO;
-        return core_fail(err, is_wrong ? DCP_ERR_ARG : DCP_ERR_IO, "--trace: cannot write %s: %s",
-                         path, strerror(code));
+        return core_fail(err, program_output_is_wrong(code) ? DCP_ERR_ARG : DCP_ERR_IO,
+                         "--trace: cannot write %s: %s", path, strerror(code));
     }
     fputs(head, t->file);
     t->is_empty = true;
